@@ -1,0 +1,160 @@
+"""``kvbus record``: write what engines say into a log, until told to stop."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from cli import logs, options
+from cli.exits import stop_signals
+from cli.render import say
+from cli.status import Rate, status_line
+from cli.tail import feeds_from
+from kvbus.config import FeedSettings, Settings
+from kvbus.link import Notice
+from kvbus.pipeline import Progress
+from kvbus.pipeline import record as run
+from kvbus.sink import Sink
+from kvbus.subscriber import Subscriber
+
+EPILOG: Final = """\
+SIGINT and SIGTERM stop it cleanly, with everything flushed. Started again on the same log it goes
+on where it stood and asks the replay socket for what it missed.
+
+Examples:
+
+\b
+  kvbus record tcp://10.0.0.1:5557 -o day.duckdb
+  kvbus record tcp://10.0.0.1:5557 --replay tcp://10.0.0.1:5558 --ranks 4 -o day.duckdb
+  kvbus record tcp://10.0.0.1:5557 -o sample.jsonl --for 60
+  kvbus record -o day.duckdb                # endpoints from kvbus.toml"""
+
+Output = Annotated[
+    Path | None,
+    typer.Option(
+        "--output", "-o", metavar="LOG", help="Where to write: LOG.duckdb, or LOG.jsonl for JSON lines."
+    ),
+]
+Flush = Annotated[
+    float | None,
+    typer.Option(
+        "--flush",
+        min=0.001,
+        max=60,
+        metavar="SECONDS",
+        help="Longest time until a batch is durable. Default: 0.5.",
+    ),
+]
+Count = Annotated[
+    int | None,
+    typer.Option("--count", "-n", min=1, metavar="N", help="Stop when N batches have been recorded."),
+]
+For = Annotated[float | None, typer.Option("--for", min=0, metavar="SECONDS", help="Stop after so long.")]
+Quiet = Annotated[
+    bool | None, typer.Option("--quiet/--no-quiet", "-q", help="No status and no notices on stderr.")
+]
+
+
+def record(
+    endpoints: options.Endpoints = None,
+    output: Output = None,
+    replay: options.Replays = None,
+    topic: options.Topics = None,
+    ranks: options.Ranks = None,
+    bind: options.Bind = None,
+    flush: Flush = None,
+    count: Count = None,
+    seconds: For = None,
+    idle: options.Idle = None,
+    quiet: Quiet = None,
+    config: options.Config = None,
+) -> None:
+    """Record engines into a log: every batch byte for byte, in order, holes filled from the replay or
+    written down.
+
+    Other commands can read the log meanwhile. It ends with exit code 0 when stopped, 2 when it cannot go on.
+    """
+    given = options.settings(
+        config,
+        endpoint=endpoints,
+        log=output,
+        replay=replay,
+        topic=topic,
+        ranks=ranks,
+        bind=bind,
+        flush=flush,
+        idle=idle,
+        quiet=quiet,
+    )
+    told = options.feeds_of(given)
+    path = options.log_of(given)
+    with stop_signals() as stop, alarm(stop, seconds), logs.writer(path) as sink:
+        done = _run(told, given, sink, stop=stop, count=count)
+    if not given.quiet:
+        say(f"recorded {summary(done)} to {path}")
+
+
+def _run(
+    told: Sequence[tuple[str, FeedSettings]],
+    given: Settings,
+    sink: Sink,
+    *,
+    stop: threading.Event,
+    count: int | None,
+) -> Progress:
+    rate = Rate()
+    subscriber = Subscriber(feeds_from(told), standings=sink.standings(), idle_s=given.idle or None)
+    with subscriber, status_line(quiet=given.quiet) as show:
+        if not given.quiet:
+            say(f"recording from {', '.join(subscriber.endpoints)}; Ctrl-C stops")
+        return run(
+            subscriber,
+            sink,
+            stop=stop,
+            flush_s=given.flush,
+            max_batches=count,
+            on_progress=lambda progress: show(
+                lambda: f"{summary(progress)} · {rate.since(progress.batches):,.0f}/s"
+            ),
+            on_notice=None if given.quiet else notify,
+        )
+
+
+def notify(notice: Notice) -> None:
+    """Say what is news: silence, a lost connection, something that is no event message."""
+    if notice.kind in ("idle", "disconnected", "malformed"):
+        say(f"{notice.source}: {notice.text}")
+
+
+def summary(progress: Progress) -> str:
+    """Progress in words; only what there is."""
+    parts = [f"{progress.batches:,} batches", f"{progress.events:,} events"]
+    if progress.lost_batches:
+        parts.append(f"{progress.lost_batches:,} batches lost")
+    if progress.strays:
+        parts.append(f"{progress.strays:,} set aside")
+    if progress.undecodable:
+        parts.append(f"{progress.undecodable:,} unreadable")
+    if progress.waiting:
+        parts.append(f"{progress.waiting:,} waiting")
+    return ", ".join(parts)
+
+
+@contextmanager
+def alarm(stop: threading.Event, seconds: float | None) -> Iterator[None]:
+    """Set ``stop`` after so many seconds; None: never."""
+    if seconds is None:
+        yield
+        return
+    timer = threading.Timer(seconds, stop.set)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

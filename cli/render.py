@@ -1,0 +1,233 @@
+"""How entries look: a line an event for people, JSON lines for programs, templates for whoever wants them.
+
+Data goes to stdout, everything said about it to stderr. Colour only where a terminal is, and never under
+``NO_COLOR``. Text that came over the network is shown so that it cannot steer a terminal. Written by hand
+rather than through rich where events pass by the thousand a second; the styles are rich's.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Final, TextIO
+
+import msgspec
+from msgspec import Struct
+
+from cli.filters import Filters
+from cli.format import Cell, Shown, hashes_of, hex_hash, kind_of, medium_of, parent_of, plain, tokens_of
+from kvbus.events import BlockRemoved, BlockStored, Event, Undecodable
+from kvbus.lines import encode_line
+from kvbus.log import Entry, EpochBegan, Loss, Received, SourceId, Stray
+
+HASHES_SHOWN: Final = 2
+STYLES: Final = {
+    "BlockStored": "green",
+    "BlockRemoved": "red",
+    "AllBlocksCleared": "bold magenta",
+    "Undecodable": "bold red",
+    "dim": "dim",
+}
+
+REASONS: Final = {
+    "late_join": "they came before we did, and there is no replay socket to ask",
+    "no_replay": "a hole, and no replay socket to ask",
+    "too_old": "the publisher's replay begins later",
+    "absent_from_replay": "complete replays lack them: the publisher burned the numbers",
+    "replay_incomplete": "the replay did not end or did not answer: nothing is known of them",
+    "restart": "their publisher is gone",
+    "overflow": "more was waiting than the limits allow",
+    "unsequenced": "the recording carries no sequence numbers: nobody can tell how many are missing",
+}
+STRAYS: Final = {
+    "conflict": "the number exists with other bytes",
+    "late": "its place was already declared lost",
+    "stale": "too old to be compared",
+}
+BEGINNINGS: Final = {
+    "first_sight": "first seen",
+    "incarnation": "the publisher says it is another process",
+    "content": "the same number has other bytes in its replay",
+    "replay_empty": "its replay no longer has the last batch heard",
+    "seq": "numbers went back and its clock went on",
+}
+
+Paint = Callable[[str, str], str]
+"""(style name, text) -> the text, coloured or not."""
+
+
+def wants_colour(stream: TextIO) -> bool:
+    """A terminal that is not dumb, and no ``NO_COLOR`` (no-color.org); ``FORCE_COLOR`` says yes elsewhere."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    return bool(os.environ.get("FORCE_COLOR")) or (stream.isatty() and os.environ.get("TERM") != "dumb")
+
+
+def painter(stream: TextIO) -> Paint:
+    """How to colour text for ``stream``."""
+    if not wants_colour(stream):
+        return lambda _, text: text
+    from rich.color import ColorSystem
+    from rich.style import Style
+
+    around = {
+        name: Style.parse(style).render("|", color_system=ColorSystem.STANDARD).split("|")
+        for name, style in STYLES.items()
+    }
+    return lambda style, text: around[style][0] + text + around[style][1] if style in around else text
+
+
+def stream_name(source: SourceId) -> str:
+    """A stream in few letters: no ``tcp://``, and only the parts that it has."""
+    text = plain(source.source.removeprefix("tcp://"))
+    if source.topic:
+        text += " " + plain(source.topic.decode("utf-8", "backslashreplace"))
+    if source.rank >= 0:
+        text += f" r{source.rank}"
+    return text + (f" ·{source.instance}" if source.instance else "")
+
+
+def human_line(paint: Paint) -> Cell:
+    """A cell that renders an event as a line: time, stream, seq, kind, medium, blocks, hashes, tokens."""
+
+    def line(shown: Shown) -> str:
+        received, event = shown.batch, shown.event
+        kind = kind_of(event)
+        head = f"{_clock(received.received_ns)} {stream_name(received.source)} #{received.seq}"
+        head += f"/{received.epoch}" if received.epoch else ""
+        return f"{paint('dim', head)} {paint(kind, f'{kind:<12}')} {_details(event)}".rstrip() + "\n"
+
+    return line
+
+
+def _details(event: Event) -> str:
+    if isinstance(event, Undecodable):
+        return f"{len(event.raw)} bytes: {plain(event.why)}"
+    if not isinstance(event, BlockStored | BlockRemoved):
+        return ""
+    hashes = hashes_of(event)
+    text = f"{medium_of(event):<7} {len(hashes):>3} blk "
+    text += ",".join(f"{block_hash:016x}"[:8] for block_hash in hashes[:HASHES_SHOWN])
+    text += "…" if len(hashes) > HASHES_SHOWN else ""
+    parent = parent_of(event)
+    text += f" ← {hex_hash(parent)[:8]}" if parent is not None else ""
+    if isinstance(event, BlockStored):
+        text += f" {tokens_of(event)} tok"
+    elif event.reason is not None:
+        text += f" {plain(event.reason)}"
+    return text + (f" g{event.group_idx}" if event.group_idx else "")
+
+
+def _clock(received_ns: int) -> str:
+    seconds, rest = divmod(received_ns, 1_000_000_000)
+    return datetime.fromtimestamp(seconds).strftime("%H:%M:%S.") + f"{rest // 1_000_000:03d}"
+
+
+def notice_text(entry: Loss | Stray | EpochBegan) -> str:
+    """What a person should know of an entry that is no batch."""
+    stream = stream_name(entry.source)
+    if isinstance(entry, Loss):
+        many = entry.last_seq - entry.first_seq + 1
+        span = (
+            f"seq {entry.first_seq}"
+            if many == 1
+            else f"seq {entry.first_seq} to {entry.last_seq} ({many} batches)"
+        )
+        return f"lost: {stream} {span}: {REASONS.get(entry.reason, entry.reason)}"
+    if isinstance(entry, Stray):
+        return f"set aside: {stream} seq {entry.seq}: {STRAYS.get(entry.reason, entry.reason)}"
+    return f"epoch {entry.epoch} of {stream}: {BEGINNINGS.get(entry.because, entry.because)}"
+
+
+NOTICE_LINE: Final = b'{"kind":"Notice",'
+"""How the JSON line of a notice begins; ``import`` passes over it."""
+
+
+class Said(Struct, tag="Notice", tag_field="kind"):
+    """A notice as a JSON line."""
+
+    notice: str
+    source: str
+    text: str
+
+
+def say(text: str) -> None:
+    """A notice on stderr. Nobody reading it is no reason to stop."""
+    try:
+        print(f"kvbus: {text}", file=sys.stderr, flush=True)
+    except BrokenPipeError:
+        sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115 - it replaces a stream for good
+
+
+class Printer:
+    """Owns stdout for the length of a command: shows what passes, counts lines, writes once a call.
+
+    ``cell`` renders events; None: JSON lines, with each batch's ``payload`` where whole batches are shown.
+    ``limit``: lines of events after which ``show`` answers True.
+    """
+
+    def __init__(
+        self,
+        *,
+        cell: Cell | None,
+        filters: Filters,
+        limit: int | None = None,
+        payload: bool = True,
+        quiet: bool = False,
+    ) -> None:
+        self._cell = cell
+        self._filters = filters
+        self._left = limit
+        self._payload = payload and not filters.selects_events
+        self._quiet = quiet
+        self._gone: set[str] = set()
+        self._out = sys.stdout.buffer
+
+    def show(self, entries: Iterable[Entry]) -> bool:
+        """Write ``entries`` out, to the reader's end of the pipe; True when the limit is reached."""
+        lines: list[bytes] = []
+        for entry in entries:
+            if self._left is not None and self._left <= 0:
+                break
+            if not self._filters.admit_source(entry.source):
+                continue
+            if isinstance(entry, Received):
+                new = self._json_lines(entry) if self._cell is None else self._lines(entry, self._cell)
+                lines += new if self._left is None else new[: self._left]
+                self._left = None if self._left is None else self._left - len(new)
+            elif self._cell is None:
+                lines.append(encode_line(entry))
+            elif not self._quiet:
+                say(notice_text(entry))
+        self._write(lines)
+        return self._left is not None and self._left <= 0
+
+    def notice(self, kind: str, source: str, text: str) -> None:
+        """Tell something about a feed: on stderr, or as a JSON line. A first connection is no news."""
+        if kind == "connected" and source not in self._gone:
+            return
+        if kind == "disconnected":
+            self._gone.add(source)
+        if self._cell is None:
+            self._write([msgspec.json.encode(Said(kind, source, text)) + b"\n"])
+        elif not self._quiet:
+            say(f"{source}: {text}")
+
+    def _json_lines(self, received: Received) -> list[bytes]:
+        lines = encode_line(received, payload=self._payload).splitlines(keepends=True)
+        if not self._filters.selects_events:
+            return lines
+        return [lines[index] for index, _ in self._filters.events(received)]
+
+    def _lines(self, received: Received, cell: Cell) -> list[bytes]:
+        return [
+            cell(Shown(received, index, event)).encode("utf-8", "backslashreplace")
+            for index, event in self._filters.events(received)
+        ]
+
+    def _write(self, lines: list[bytes]) -> None:
+        if lines:
+            self._out.write(b"".join(lines))
+            self._out.flush()

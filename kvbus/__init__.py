@@ -1,0 +1,101 @@
+"""KV-cache events of LLM engines: published, carried, ordered, kept, and audited. The table of contents.
+
+Engines publish with ``Publisher``; readers hear with ``Subscriber`` and ``Feed``; ``record`` writes what
+they hear into a ``Sink`` (``sinks.duckdb``, ``sinks.jsonl`` …); ``Residency``, ``Audit`` and ``summarize``
+say what a log means. Importing this imports no database and no terminal.
+"""
+
+from kvbus.audit import Audit
+from kvbus.dialects import DialectReader, encode
+from kvbus.errors import (
+    CaptureError,
+    ConfigError,
+    EncodeError,
+    EndpointError,
+    KvbusError,
+    LogError,
+    LogLockedError,
+    LogVersionError,
+)
+from kvbus.events import (
+    AllBlocksCleared,
+    BlockRemoved,
+    BlockStored,
+    Event,
+    EventBatch,
+    Undecodable,
+    Unrecognized,
+    canonical_hash,
+    canonical_medium,
+    token_list,
+    tokens,
+)
+from kvbus.link import Feed, Notice
+from kvbus.log import (
+    Entry,
+    EpochBegan,
+    LogReader,
+    Loss,
+    PositionedEntry,
+    Received,
+    SourceId,
+    Standing,
+    Stray,
+)
+from kvbus.pipeline import Progress, ingest, record
+from kvbus.publisher import Publisher, PublisherCounts
+from kvbus.residency import Residency
+from kvbus.sink import Sink
+from kvbus.subscriber import Subscriber
+from kvbus.summary import Summary, summarize
+from kvbus.verdict import Report, Verdict
+from kvbus.wire import PublisherInfo
+
+__all__ = [
+    "AllBlocksCleared",
+    "Audit",
+    "BlockRemoved",
+    "BlockStored",
+    "CaptureError",
+    "ConfigError",
+    "DialectReader",
+    "EncodeError",
+    "EndpointError",
+    "Entry",
+    "EpochBegan",
+    "Event",
+    "EventBatch",
+    "Feed",
+    "KvbusError",
+    "LogError",
+    "LogLockedError",
+    "LogReader",
+    "LogVersionError",
+    "Loss",
+    "Notice",
+    "PositionedEntry",
+    "Progress",
+    "Publisher",
+    "PublisherCounts",
+    "PublisherInfo",
+    "Received",
+    "Report",
+    "Residency",
+    "Sink",
+    "SourceId",
+    "Standing",
+    "Stray",
+    "Subscriber",
+    "Summary",
+    "Undecodable",
+    "Unrecognized",
+    "Verdict",
+    "canonical_hash",
+    "canonical_medium",
+    "encode",
+    "ingest",
+    "record",
+    "summarize",
+    "token_list",
+    "tokens",
+]

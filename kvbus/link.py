@@ -1,0 +1,248 @@
+"""One feed's sockets and its ``Sequencer``: SUB and replay in, ordered entries out. Owned and polled by
+``Subscriber``.
+
+It connects (or binds) and reconnects for ever, says hello to the replay socket, asks it when something is
+missing and says when the answer is over. It decides nothing about order: that is ``sequence``.
+
+Each request goes out on a DEALER socket of its own: what a slow publisher still sends for an earlier
+request can then not be taken for the answer to this one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import Final, Literal
+
+import zmq
+from msgspec import Struct
+from zmq.utils.monitor import recv_monitor_message
+
+from kvbus.arrival import Arrival
+from kvbus.dialects import DialectReader
+from kvbus.endpoints import reader_endpoint
+from kvbus.log import Entry
+from kvbus.sequencer import Sequencer
+from kvbus.sockets import open_at
+from kvbus.wire import HELLO_SEQ, Malformed, ReplayEnd, hello_request, read_live, read_reply, replay_request
+
+BUDGET: Final = 1024
+"""Messages taken from one socket before the others get their turn."""
+HELLO_TIMEOUT_NS: Final = 1_000_000_000
+RETRY_NS: Final = 20_000_000
+RETRY_SILENT_NS: Final = 250_000_000
+
+
+class Feed(Struct, frozen=True):
+    """One address to read. ``replay`` is its replay socket's address; ``topics`` are prefixes, ``""`` takes
+    all.
+
+    ``bind``: wait there for publishers that connect, several may. ``source`` is the name in entries
+    (default: ``endpoint``).
+    """
+
+    endpoint: str
+    replay: str | None = None
+    topics: tuple[str, ...] = ("",)
+    bind: bool = False
+    source: str | None = None
+
+    @property
+    def name(self) -> str:
+        return self.source or self.endpoint
+
+
+class Notice(Struct, frozen=True):
+    """Something about a feed that is not part of the stream.
+
+    ``caught_up``: what the replay had when we came is delivered (or there is no replay to ask). ``idle``:
+    nothing came for a while. ``connected`` / ``disconnected``. ``malformed``: a message that is not an
+    event message.
+    """
+
+    kind: Literal["caught_up", "idle", "connected", "disconnected", "malformed"]
+    source: str
+    text: str
+
+
+class Link:
+    """One feed's sockets and its sequencer."""
+
+    def __init__(
+        self,
+        feed: Feed,
+        sequencer: Sequencer,
+        context: zmq.Context[zmq.Socket[bytes]],
+        *,
+        hwm: int,
+        timeout_ns: int,
+    ) -> None:
+        self.feed = feed
+        self.sequencer = sequencer
+        self.counts: Counter[str] = Counter()
+        self._context = context
+        self._timeout_ns = timeout_ns
+        self._reader = DialectReader()
+        self._dealer: zmq.Socket[bytes] | None = None
+        self._hello = False
+        self._heard_ns = 0
+        self._ask_after_ns = 0
+        self._hello_due = feed.replay is not None
+        self._caught_up = False
+        self.sub = context.socket(zmq.SUB)
+        self.sub.set_hwm(hwm)
+        self.sub.linger = 0
+        self.sub.setsockopt(zmq.RECONNECT_IVL, 50)
+        self.sub.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
+        for topic in feed.topics:
+            self.sub.subscribe(topic.encode())
+        self.monitor = self.sub.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
+        self.endpoint = open_at(self.sub, reader_endpoint(feed.endpoint, bind=feed.bind))
+
+    def sockets(self) -> list[zmq.Socket[bytes]]:
+        return [self.sub, self.monitor] + ([self._dealer] if self._dealer is not None else [])
+
+    # -- live --------------------------------------------------------------------------------------------
+
+    def take_live(self, out: list[Entry | Notice]) -> int:
+        """Read what the SUB socket has, up to the budget; the number of messages."""
+        receive = self._receive_bound if self.feed.bind else self._receive
+        live, reader = self.sequencer.live, self._reader
+        read = reader.read
+        for taken in range(BUDGET):
+            try:
+                frames, connection = receive()
+            except zmq.Again:
+                return taken
+            message = read_live(frames)
+            if isinstance(message, Malformed):
+                self.counts["malformed"] += 1
+                out.append(Notice("malformed", self.feed.name, message.why))
+                continue
+            batch = read(message.payload)
+            out += live(
+                Arrival(
+                    message.topic,
+                    message.seq,
+                    message.payload,
+                    time.time_ns(),
+                    batch,
+                    reader.dialect,
+                    connection,
+                )
+            )
+        return BUDGET
+
+    def _receive(self) -> tuple[list[bytes], int]:
+        return self.sub.recv_multipart(zmq.NOBLOCK), 0
+
+    def _receive_bound(self) -> tuple[list[bytes], int]:
+        """A message and the connection it came over: on a bound socket nothing else tells publishers apart
+        for sure.
+        """
+        frames = self.sub.recv_multipart(zmq.NOBLOCK, copy=False)
+        return [frame.bytes for frame in frames], int(frames[-1].get(zmq.SRCFD))
+
+    def take_monitor(self, out: list[Entry | Notice]) -> None:
+        while self.monitor.poll(0):
+            event = recv_monitor_message(self.monitor)
+            if event["event"] == zmq.EVENT_DISCONNECTED:
+                out.append(Notice("disconnected", self.feed.name, f"lost {self.feed.endpoint}; reconnecting"))
+                if self.feed.bind:
+                    self.sequencer.disconnected(event["value"], time.time_ns())
+                continue
+            out.append(Notice("connected", self.feed.name, f"connected: {self.feed.endpoint}"))
+            self.sequencer.connected(time.time_ns())
+            self._hello_due = self.feed.replay is not None
+            self._ask_after_ns = 0
+
+    # -- replay ------------------------------------------------------------------------------------------
+
+    def take_replay(self, out: list[Entry | Notice]) -> None:
+        """Read what the replay socket has, up to the budget."""
+        if self._dealer is None:
+            return
+        for _ in range(BUDGET):
+            try:
+                frames = self._dealer.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            self._heard_ns = time.monotonic_ns()
+            reply = read_reply(frames)
+            if isinstance(reply, ReplayEnd):
+                if self._hello:
+                    if reply.info is not None:
+                        out += self.sequencer.hello(reply.info)
+                else:
+                    out += self.sequencer.ended(complete=True, info=reply.info, now_ns=time.time_ns())
+                self._hang_up(RETRY_NS)
+                return
+            if isinstance(reply, Malformed):
+                self.counts["malformed_reply"] += 1
+                continue
+            batch = self._reader.read(reply.payload)
+            arrival = Arrival(
+                reply.topic or None,
+                reply.seq,
+                reply.payload,
+                time.time_ns(),
+                batch,
+                self._reader.dialect,
+                replayed=True,
+            )
+            self.counts["replayed"] += 1
+            out += self.sequencer.replayed(arrival)
+
+    def keep_time(self, out: list[Entry | Notice]) -> None:
+        """Send the request that is due, give up the one that is not answered, let the sequencer's time
+        pass.
+        """
+        now = time.monotonic_ns()
+        if self._dealer is not None and now - self._heard_ns > (
+            HELLO_TIMEOUT_NS if self._hello else self._timeout_ns
+        ):
+            if not self._hello:
+                out += self.sequencer.ended(complete=False, info=None, now_ns=time.time_ns())
+            self._hang_up(RETRY_SILENT_NS)
+        out += self.sequencer.tick(time.time_ns())
+        if self._dealer is not None or self.feed.replay is None or now < self._ask_after_ns:
+            self._say_caught_up(out)
+            return
+        start = self.sequencer.ask_from
+        if self._hello_due:
+            self._hello_due = False
+            self._request(HELLO_SEQ, now)
+        elif start is not None:
+            self._request(start, now)
+        self._say_caught_up(out)
+
+    def _say_caught_up(self, out: list[Entry | Notice]) -> None:
+        idle = self._dealer is None and not self._hello_due and self.sequencer.ask_from is None
+        if idle and not self._caught_up:
+            self._caught_up = True
+            out.append(Notice("caught_up", self.feed.name, "what the replay had is here"))
+
+    def _request(self, start: int, now: int) -> None:
+        assert self.feed.replay is not None
+        self._hello = start == HELLO_SEQ
+        self._dealer = self._context.socket(zmq.DEALER)
+        self._dealer.linger = 0
+        self._dealer.set_hwm(0)  # a publisher before vLLM 0.33 drops replies that we do not read at once
+        open_at(self._dealer, reader_endpoint(self.feed.replay))
+        self._dealer.send_multipart(hello_request() if self._hello else replay_request(start))
+        self._heard_ns = now
+        if not self._hello:
+            self.counts["asked"] += 1
+            self.sequencer.asked()
+
+    def _hang_up(self, pause_ns: int) -> None:
+        if self._dealer is not None:
+            self._dealer.close(0)
+            self._dealer = None
+        self._ask_after_ns = time.monotonic_ns() + pause_ns
+
+    def close(self) -> None:
+        self._hang_up(0)
+        self.sub.disable_monitor()
+        self.monitor.close(0)
+        self.sub.close(0)

@@ -1,0 +1,130 @@
+"""What a log holds, entry by entry, and where each publisher's stream stands in it.
+
+A log is a sequence of entries. Each ``Received`` gets the next ``position`` (0, 1, 2 … without a gap); the
+others stand between two positions. Entries say what was heard and what is missing; what it means is worked
+out from them again at any time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from msgspec import Struct
+
+from kvbus.events import EventBatch, Undecodable
+
+
+class SourceId(Struct, frozen=True, order=True):
+    """One publisher's stream, told apart as WIRE facts allow.
+
+    ``source`` is the name or endpoint the stream was read from, ``topic`` the exact topic frame, ``rank``
+    the data-parallel rank the payloads carry (-1: none). ``instance`` counts publishers that share all
+    three on one bound socket.
+    """
+
+    source: str
+    topic: bytes = b""
+    rank: int = -1
+    instance: int = 0
+
+
+class Received(Struct, frozen=True, gc=False):
+    """One batch, as it came. ``received_ns`` is our wall clock; ``replayed``: from the replay socket."""
+
+    source: SourceId
+    epoch: int
+    seq: int
+    payload: bytes
+    received_ns: int
+    replayed: bool
+    batch: EventBatch | Undecodable
+    dialect: str
+
+
+class Loss(Struct, frozen=True, gc=False):
+    """Batches ``first_seq`` … ``last_seq`` (both included) of an epoch that cannot be had, and why.
+
+    ``reason``: ``late_join`` (before the first one seen, and no replay socket to ask), ``no_replay`` (a
+    hole, and none to ask), ``too_old`` (a complete replay begins later), ``absent_from_replay`` (complete
+    replays lack it: the publisher burned the number), ``replay_incomplete`` (no end marker or no answer in
+    time: nothing is known), ``restart`` (its publisher is gone).
+    """
+
+    source: SourceId
+    epoch: int
+    first_seq: int
+    last_seq: int
+    reason: str
+    noticed_ns: int
+
+
+class Stray(Struct, frozen=True, gc=False):
+    """A batch that has no place in the order, kept aside.
+
+    ``reason``: ``conflict`` (a number that exists, with other bytes), ``late`` (its place was already
+    declared lost).
+    """
+
+    source: SourceId
+    epoch: int
+    seq: int
+    payload: bytes
+    received_ns: int
+    reason: str
+
+
+class EpochBegan(Struct, frozen=True, gc=False):
+    """A publisher process was seen for the first time under this source.
+
+    ``because``: ``first_sight``, ``incarnation`` (its hello reply says so), ``content`` (the same number
+    has other bytes in its replay), ``replay_empty`` (it no longer has the last batch we heard), ``seq``
+    (numbers went back and the clock went on). ``incarnation`` is what a kvbus publisher calls itself, else
+    empty.
+    """
+
+    source: SourceId
+    epoch: int
+    because: str
+    incarnation: str
+    began_ns: int
+
+
+Entry = Received | Loss | Stray | EpochBegan
+
+
+class Standing(Struct, frozen=True):
+    """Where one stream stands: enough to go on after a restart of the reader.
+
+    ``next_seq`` is the first seq not in the log. ``recent`` holds the last payloads by seq, newest last, so
+    that a replay's overlap can be compared byte for byte.
+    """
+
+    epoch: int
+    next_seq: int
+    last_ts: float
+    incarnation: str
+    recent: dict[int, bytes]
+
+
+class PositionedEntry(Struct, frozen=True, gc=False):
+    """An entry with its place: the position of a ``Received``; of the others, that of the next
+    ``Received``.
+    """
+
+    position: int
+    entry: Entry
+
+
+class LogReader(Protocol):
+    """Reading a log, whether or not somebody is writing it. One reader sees one unchanging state."""
+
+    def entries(self, first: int = 0, last: int | None = None) -> Iterator[PositionedEntry]:
+        """Entries in order, positions ``first`` … ``last`` (included; None: to the end), streamed."""
+        ...
+
+    def batch_count(self) -> int:
+        """How many ``Received`` entries there are; positions are 0 … count - 1."""
+        ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,83 @@
+"""What every rule is and says of itself, and the few judgements that rules share.
+
+No rule is here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from msgspec import Struct
+
+from kvbus.events import BlockRemoved, BlockStored, EventBatch
+from kvbus.log import Loss, PositionedEntry, Received, SourceId
+from kvbus.residency import Remark
+from kvbus.verdict import RuleVerdict
+
+
+class About(Struct, frozen=True):
+    """What a rule is: ``id`` as in WIRE.md §10, what it means, what makes it UNKNOWN, where it comes from."""
+
+    id: str
+    name: str
+    means: str
+    clouded_by: str
+    source: str
+
+
+class Rule(Protocol):
+    """One rule over one log, in one pass. ``verdict`` may be asked at any time and changes nothing."""
+
+    @property
+    def about(self) -> About: ...
+
+    def observe(self, at: PositionedEntry, remarks: Sequence[Remark], /) -> None:
+        """Take the next entry, with what ``Residency.fold`` remarked on it."""
+        ...
+
+    def verdict(self) -> RuleVerdict: ...
+
+
+class RuleMaker(Protocol):
+    """Makes a rule that has seen nothing; ``examples``: findings it shows in full."""
+
+    def __call__(self, *, examples: int = ...) -> Rule: ...
+
+
+REASONS: Final = {
+    "late_join": "they came before the first one seen, and there was no replay socket to ask",
+    "no_replay": "there was no replay socket to ask",
+    "too_old": "the replay begins later",
+    "absent_from_replay": "complete replays lack them: the publisher used the numbers up",
+    "replay_incomplete": "the replay broke off or did not answer",
+    "restart": "their publisher is gone",
+    "overflow": "more was waiting than the limits allow",
+}
+"""The reasons of a ``Loss`` in words."""
+
+
+def reasons(losses: Sequence[Loss]) -> str:
+    """Why batches are missing, each reason once; empty without losses."""
+    words = (f"{loss.reason}: {REASONS.get(loss.reason, 'no more is known')}" for loss in losses)
+    return "; ".join(dict.fromkeys(words))
+
+
+def begins_epoch(first: Received) -> bool:
+    """Whether an epoch's first batch is the publisher's first: engines count from 0, Mooncake from 1.
+
+    Mooncake is known by the ``event_type`` its events carry beside vLLM's keys (``kv_event_publisher.cpp``).
+    """
+    if first.seq != 1 or first.dialect == "mooncake":
+        return first.seq <= 1
+    events = first.batch.events if isinstance(first.batch, EventBatch) else []
+    return any(isinstance(e, BlockStored | BlockRemoved) and "event_type" in (e.extra or ()) for e in events)
+
+
+def named(source: SourceId) -> str:
+    """A source as sentences call it."""
+    return source.source if source.rank < 0 else f"{source.source} rank {source.rank}"
+
+
+def numbers(first: int, last: int) -> str:
+    return f"batch {first}" if first == last else f"batches {first} to {last}"

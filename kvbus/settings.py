@@ -1,0 +1,169 @@
+"""What may stand in ``kvbus.toml`` and in ``KVBUS_*``, and where each fault is.
+
+Only the checking of what people wrote: names, types, bounds. Defaults and the order of precedence are
+``kvbus.config``'s. Imported only where a file or the environment says something.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails
+
+from kvbus.config import environment_name, faulty, feed_from
+
+ENVIRONMENT: Final = "environment"
+
+
+def _words(value: object) -> object:
+    """A string is a list of the words in it, so that the environment can say one."""
+    return value.replace(",", " ").split() if isinstance(value, str) else value
+
+
+def _topics(value: object) -> object:
+    """A string is one topic prefix: a topic may hold any character."""
+    return [value] if isinstance(value, str) else value
+
+
+Words = Annotated[list[str], BeforeValidator(_words)]
+Topics = Annotated[list[str], BeforeValidator(_topics)]
+Ranks = Annotated[int, Field(ge=1, le=65_535)]
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Speed = Annotated[str, Field(pattern=r"^(max|[0-9]*\.?[0-9]+)$"), BeforeValidator(lambda value: str(value))]
+Start = Annotated[
+    str, Field(pattern=r"^(beginning|end|-?[0-9]+)$"), BeforeValidator(lambda value: str(value))
+]
+
+
+class FeedTable(BaseModel):
+    """A ``[[feed]]`` of ``kvbus.toml``."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    endpoint: Annotated[str, Field(min_length=1)]
+    replay: Annotated[str, Field(min_length=1)] | None = None
+    topic: Topics | None = None
+    ranks: Ranks | None = None
+    bind: bool | None = None
+    name: Annotated[str, Field(min_length=1)] | None = None
+
+
+class Said(BaseModel):
+    """Every key, none with a default: None is what nobody said."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    feed: list[FeedTable] | None = None
+    endpoint: Words | None = None
+    replay: Words | None = None
+    topic: Topics | None = None
+    ranks: Ranks | None = None
+    bind: bool | None = None
+    log: Path | None = None
+    idle: Seconds | None = None
+    flush: Seconds | None = None
+    start: Start | None = Field(default=None, alias="from")
+    format: str | None = None
+    as_json: bool | None = Field(default=None, alias="json")
+    quiet: bool | None = None
+    strict: bool | None = None
+    speed: Speed | None = None
+    linger: Seconds | None = None
+
+
+KEYS: Final = tuple(field.alias or name for name, field in Said.model_fields.items())
+FEED_KEYS: Final = tuple(FeedTable.model_fields)
+FEED_FLAGS: Final = ("endpoint", "replay", "topic", "ranks", "bind")
+
+
+def read(environ: Mapping[str, str], path: Path | None) -> dict[str, Any]:
+    """What environment and file say, checked, under the names of ``kvbus.config.Settings``; only what was
+    said.
+
+    Raises ``ConfigError`` with every fault of both.
+    """
+    faults: list[str] = []
+    from_file = _checked(_table(path, faults), lambda loc: f"{path}: {_dotted(loc)}", faults)
+    from_environ = _checked(
+        _variables(environ, faults), lambda loc: f"{ENVIRONMENT}: {environment_name(str(loc[0]))}", faults
+    )
+    if path is not None and from_file.get("feed") and (clash := [k for k in FEED_FLAGS if k in from_file]):
+        faults.append(f"{path}: {', '.join(clash)}: expected inside a [[feed]], since there is one")
+    if "endpoint" not in from_environ and from_file.get("feed"):
+        unheard = [environment_name(key) for key in FEED_FLAGS if key in from_environ]
+        faults += [f"{ENVIRONMENT}: {name}: belongs to an endpoint, and {path} has feeds" for name in unheard]
+    if faults:
+        raise faulty(faults)
+    if "endpoint" in from_environ:
+        for name in ("feed", "replay"):
+            from_file.pop(name, None)
+    said = {**from_file, **from_environ}
+    if "feed" in said:
+        said["feed"] = tuple(feed_from(table) for table in said["feed"])
+    return said
+
+
+def _table(path: Path | None, faults: list[str]) -> dict[str, Any]:
+    if path is None:
+        return {}
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        faults.append(f"{path}: {error}")
+        return {}
+
+
+def _variables(environ: Mapping[str, str], faults: list[str]) -> dict[str, Any]:
+    """The variables by key. Tables have no variable of their own."""
+    by_name = {environment_name(key): key for key in KEYS if key != "feed"}
+    for name in sorted(environ.keys() - by_name.keys()):
+        faults.append(f"{ENVIRONMENT}: {name}: not a setting{_suggestion(name, by_name)}")
+    return {by_name[name]: text for name, text in environ.items() if name in by_name}
+
+
+def _checked(
+    table: dict[str, Any], place: Callable[[tuple[int | str, ...]], str], faults: list[str]
+) -> dict[str, Any]:
+    try:
+        said = Said.model_validate(table)
+    except ValidationError as error:
+        faults += [_fault(detail, place(detail["loc"])) for detail in error.errors()]
+        return {}
+    values = said.model_dump(exclude_none=True)
+    return {"json" if name == "as_json" else name: value for name, value in values.items()}
+
+
+def _fault(detail: ErrorDetails, place: str) -> str:
+    if detail["type"] == "extra_forbidden":
+        keys = FEED_KEYS if detail["loc"][0] == "feed" else KEYS
+        return f"{place}: not a key{_suggestion(str(detail['loc'][-1]), keys)}"
+    if detail["type"] == "missing":
+        return f"{place}: missing"
+    if detail["type"] == "string_pattern_mismatch":
+        expected = EXPECTED.get(str(detail["loc"][0]), detail["msg"])
+        return f"{place}: expected {expected}, got {detail['input']!r}"
+    message = detail["msg"]
+    return f"{place}: {message[0].lower()}{message[1:]}, got {detail['input']!r}"
+
+
+EXPECTED: Final = {
+    "from": "beginning, end, a seq, or -N for the last N batches",
+    "speed": "max or a factor such as 1 or 10",
+}
+
+
+def _suggestion(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def _dotted(loc: tuple[int | str, ...]) -> str:
+    text = ""
+    for part in loc:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}"
+    return text.lstrip(".")

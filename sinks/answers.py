@@ -1,0 +1,180 @@
+"""The recorder's side of reading a log while it is written: sessions on a private socket, each a snapshot.
+
+A thread accepts, a thread a session answers (DuckDB lets go of the interpreter while it works). Sessions are
+bounded in number, an idle one is ended. A stale socket left by a killed recorder is replaced: whoever holds the
+file's lock owns the address.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import duckdb
+import msgspec
+import pyarrow as pa
+
+from kvbus.errors import LogError
+from sinks.schema import private_files
+from sinks.session import Hello, Parameter, Problem, Query, address, is_private, receive, send
+
+SESSIONS_MAX: Final = 16
+IDLE_S: Final = 3600.0
+"""A session nobody asks or reads for so long is ended. A reader that dies is noticed at once, not by this."""
+
+BATCH_ROWS: Final = 2048
+
+
+class Answers:
+    """Owns the socket, the threads and a cursor a session. ``connection`` has the log attached as ``log``."""
+
+    def __init__(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        path: Path,
+        *,
+        sessions_max: int = SESSIONS_MAX,
+        idle_s: float = IDLE_S,
+    ) -> None:
+        self._connection = connection
+        self._address = address(path)
+        self._sessions_max = sessions_max
+        self._idle_s = idle_s
+        self._lock = threading.Lock()
+        self._closing = False
+        self._peers: dict[socket.socket, tuple[threading.Thread, duckdb.DuckDBPyConnection]] = {}
+        self._listener = _listen(self._address)
+        self._thread = threading.Thread(target=self._accept, name=f"kvbus answers {path.name}", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End all sessions and give up the address."""
+        with self._lock:
+            self._closing = True
+            peers = dict(self._peers)
+        with contextlib.suppress(OSError):
+            self._address.unlink()
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join()
+        for peer, (_, cursor) in peers.items():
+            with contextlib.suppress(OSError):
+                peer.shutdown(socket.SHUT_RDWR)
+            cursor.interrupt()
+        for thread, _ in peers.values():
+            thread.join()
+
+    @property
+    def sessions(self) -> int:
+        """How many readers there are now."""
+        with self._lock:
+            return len(self._peers)
+
+    # -- the threads -------------------------------------------------------------------------------------
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                peer, _ = self._listener.accept()
+            except OSError:
+                return
+            peer.settimeout(self._idle_s)
+            with self._lock:
+                if self._closing:
+                    peer.close()
+                elif len(self._peers) >= self._sessions_max:
+                    self._refuse(peer)
+                else:
+                    cursor = self._connection.cursor()
+                    thread = threading.Thread(target=self._serve, args=(peer, cursor), daemon=True)
+                    self._peers[peer] = (thread, cursor)
+                    thread.start()
+
+    def _refuse(self, peer: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            _say(peer, f"{self._sessions_max} readers have this log open already")
+        peer.close()
+
+    def _serve(self, peer: socket.socket, cursor: duckdb.DuckDBPyConnection) -> None:
+        try:
+            _begin(cursor)
+            send(peer, b"H", msgspec.json.encode(Hello(os.getpid())))
+            while True:
+                kind, body = receive(peer)
+                if kind != b"Q":
+                    return
+                self._answer(peer, cursor, body)
+        except (OSError, EOFError, duckdb.Error):
+            return  # the reader is gone, or was told; nothing of it stays
+        finally:
+            cursor.close()
+            peer.close()
+            with self._lock:
+                self._peers.pop(peer, None)
+
+    def _answer(self, peer: socket.socket, cursor: duckdb.DuckDBPyConnection, body: bytearray) -> None:
+        try:
+            query = msgspec.json.decode(body, type=Query)
+            with private_files():  # a large sort may spill to the disk
+                reader = run(cursor, query.sql, list(query.parameters))
+            send(peer, b"S", reader.schema.serialize())
+            for batch in _batches(reader):
+                send(peer, b"B", batch.serialize())
+        except (duckdb.Error, pa.ArrowException, msgspec.DecodeError, LogError) as error:
+            _say(peer, str(error))
+        else:
+            send(peer, b"Z")
+
+
+def run(
+    cursor: duckdb.DuckDBPyConnection, sql: str, parameters: list[Parameter]
+) -> pa.RecordBatchReader:
+    """The rows of one SELECT. Raises ``LogError`` for any other statement, ``duckdb.Error`` for a wrong one."""
+    statements = cursor.extract_statements(sql)
+    if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
+        raise LogError("only a single SELECT can be asked of a log", next_step="Export it to do more with it.")
+    return cursor.sql(statements[0], params=parameters or None).to_arrow_reader(BATCH_ROWS)
+
+
+def _begin(cursor: duckdb.DuckDBPyConnection) -> None:
+    """Fix what this cursor sees: a transaction's view begins with its first look at the log."""
+    cursor.execute("USE log")
+    cursor.execute("BEGIN TRANSACTION READ ONLY")
+    cursor.execute("SELECT count(*) FROM meta").fetchone()
+
+
+def _batches(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    for batch in reader:
+        if batch.num_rows:
+            yield batch
+
+
+def _say(peer: socket.socket, problem: str) -> None:
+    send(peer, b"E", msgspec.json.encode(Problem(problem)))
+
+
+def _listen(where: Path) -> socket.socket:
+    if not where.parent.exists():
+        where.parent.mkdir(mode=0o700)
+    if where.parent == Path(f"/tmp/kvbus-{os.getuid()}") and not is_private(where.parent):
+        raise LogError(
+            f"{where.parent} is not a private folder of this user", next_step="Remove it, or use a shorter log path."
+        )
+    where.unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with private_files():
+            listener.bind(os.fsencode(where))
+        listener.listen(SESSIONS_MAX)
+    except OSError as error:
+        listener.close()
+        raise LogError(
+            f"cannot listen for readers on {where}: {error}", next_step="Check the folder's permissions."
+        ) from error
+    return listener

@@ -1,0 +1,109 @@
+"""What a sink already has of each stream, so that nothing gets in twice and everyone can go on where it ended.
+
+Fed with entries in their order, it refuses a batch that does not come after all its (source, epoch) has, and
+says where each source stands. No files: a sink fills it from what is durable.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from kvbus.errors import LogError
+from kvbus.events import EventBatch
+from kvbus.log import Entry, EpochBegan, Loss, Received, SourceId, Standing, Stray
+
+RECENT_MAX: Final = 256
+RECENT_BYTES_MAX: Final = 4 << 20
+"""How many payloads, and bytes of them, a standing holds for comparing a replay's overlap; at least one."""
+
+
+class Ledger:
+    """Admits entries and keeps score. ``next_seqs``: what is already there, by (source, epoch)."""
+
+    def __init__(self, next_seqs: Mapping[tuple[SourceId, int], int] | None = None) -> None:
+        self._next = dict(next_seqs or {})
+
+    def admit(self, entries: Sequence[Entry], /) -> None:
+        """Take all of ``entries``, or none: raises ``LogError`` at the first that cannot be."""
+        moved: dict[tuple[SourceId, int], int] = {}
+        for entry in entries:
+            if type(entry) is Received:
+                key = (entry.source, entry.epoch)
+                seq = moved.get(key, -1)
+                if seq < 0:
+                    seq = self._next.get(key, 0)
+                if entry.seq < seq:
+                    raise _twice(entry, seq)
+                moved[key] = entry.seq + 1
+            elif type(entry) is Loss:
+                key = (entry.source, entry.epoch)
+                seq = moved.get(key, self._next.get(key, 0))
+                moved[key] = max(seq, entry.last_seq + 1)
+        self._next.update(moved)
+
+
+class Standings:
+    """Folds the entries of a log into where each source stands at its end."""
+
+    def __init__(self) -> None:
+        self.next_seqs: dict[tuple[SourceId, int], int] = {}
+        self._epochs: dict[SourceId, tuple[int, str]] = {}
+        self._last_ts: dict[tuple[SourceId, int], float] = {}
+        self._recent: dict[tuple[SourceId, int], Recent] = {}
+
+    def add(self, entry: Entry, /) -> None:
+        """Take the next entry. It is not refused: it is already there."""
+        key = (entry.source, entry.epoch)
+        epoch, _ = self._epochs.get(entry.source, (-1, ""))
+        if isinstance(entry, EpochBegan):
+            if entry.epoch >= epoch:
+                self._epochs[entry.source] = (entry.epoch, entry.incarnation)
+        elif entry.epoch > epoch and not isinstance(entry, Stray):
+            self._epochs[entry.source] = (entry.epoch, "")
+        if isinstance(entry, Received):
+            self.next_seqs[key] = max(self.next_seqs.get(key, 0), entry.seq + 1)
+            if isinstance(entry.batch, EventBatch):
+                self._last_ts[key] = entry.batch.ts
+            self._recent.setdefault(key, Recent()).add(entry.seq, entry.payload)
+        elif isinstance(entry, Loss):
+            self.next_seqs[key] = max(self.next_seqs.get(key, 0), entry.last_seq + 1)
+
+    def result(self) -> dict[SourceId, Standing]:
+        """Where each source stands."""
+        return {
+            source: Standing(
+                epoch=epoch,
+                next_seq=self.next_seqs.get((source, epoch), 0),
+                last_ts=self._last_ts.get((source, epoch), 0.0),
+                incarnation=incarnation,
+                recent=self._recent[source, epoch].payloads() if (source, epoch) in self._recent else {},
+            )
+            for source, (epoch, incarnation) in self._epochs.items()
+        }
+
+
+class Recent:
+    """The last payloads of a stream: at most ``RECENT_MAX`` and ``RECENT_BYTES_MAX``, at least the last one."""
+
+    def __init__(self) -> None:
+        self._kept: deque[tuple[int, bytes]] = deque()
+        self._bytes = 0
+
+    def add(self, seq: int, payload: bytes, /) -> None:
+        self._kept.append((seq, payload))
+        self._bytes += len(payload)
+        while len(self._kept) > 1 and (len(self._kept) > RECENT_MAX or self._bytes > RECENT_BYTES_MAX):
+            self._bytes -= len(self._kept.popleft()[1])
+
+    def payloads(self) -> dict[int, bytes]:
+        return dict(self._kept)
+
+
+def _twice(entry: Received, next_seq: int) -> LogError:
+    return LogError(
+        f"batch {entry.seq} of {entry.source.source} (epoch {entry.epoch}) does not come after what is there: "
+        f"the next would be {next_seq}",
+        next_step="Write each batch once and in order; a number that comes again is a Stray.",
+    )

@@ -1,0 +1,78 @@
+"""A log as Parquet files: the public tables and the ``events`` view, one file each, in a folder.
+
+An export and not a ``Sink``: a Parquet file is whole only once its footer is written, so it cannot be continued
+after a crash, which is what a sink promises. The columns are those of ``docs/log-schema.md``.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+import duckdb
+import pyarrow.parquet as pq
+
+from kvbus.columns import Columns, Tables
+from kvbus.errors import LogError
+from kvbus.log import Entry
+from sinks import schema
+
+CHUNK_ENTRIES: Final = 2048
+FILES: Final = ("sources", "epochs", "batches", "events", "losses", "strays")
+
+
+def export(entries: Iterable[Entry], output: Path, /) -> None:
+    """Write ``entries`` as ``FILES`` into the new folder ``output``, which appears when it is whole.
+
+    Positions count from 0. Raises ``LogError`` when the folder is there already or cannot be written.
+    """
+    if output.exists():
+        raise LogError(f"{output} is there already", next_step="Choose another place, or remove it.")
+    draft = output.with_name(f".{output.name}.{secrets.token_hex(4)}.new")
+    try:
+        draft.mkdir(mode=0o700)
+        _write(iter(entries), draft)
+        draft.rename(output)
+    except (OSError, duckdb.Error) as error:
+        raise LogError(
+            f"cannot write {output}: {error}", next_step="Choose another place, or make room."
+        ) from error
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _write(entries: Iterator[Entry], folder: Path) -> None:
+    """Chunk by chunk through a database in memory, so that there is one definition of the views."""
+    connection = schema.connect(threads=os.cpu_count() or 1, memory_limit="2GB")
+    connection.execute(schema.TABLES + schema.VIEWS)
+    columns = Columns()
+    writers: dict[str, pq.ParquetWriter] = {}
+    try:
+        for name in FILES:
+            empty = connection.execute(f"SELECT * FROM {name} LIMIT 0").to_arrow_table()
+            writers[name] = pq.ParquetWriter(folder / f"{name}.parquet", empty.schema, compression="zstd")
+        while chunk := list(islice(entries, CHUNK_ENTRIES)):
+            _put(connection, columns.build(chunk))
+            for name in FILES:
+                order = "position, event" if name == "events" else "ALL"
+                rows = connection.execute(f"SELECT * FROM {name} ORDER BY {order}").to_arrow_table()
+                if rows.num_rows:
+                    writers[name].write_table(rows)
+            for name in ("sources", "epochs", "batches", "event_rows", "event_extras", "losses", "strays"):
+                connection.execute(f"DELETE FROM {name}")
+    finally:
+        for writer in writers.values():
+            writer.close()
+        connection.close()
+
+
+def _put(connection: duckdb.DuckDBPyConnection, tables: Tables) -> None:
+    for name, rows in tables.items():
+        connection.register("arriving", rows)
+        connection.execute(f"INSERT INTO {name} BY NAME SELECT * FROM arriving")
+        connection.unregister("arriving")

@@ -1,0 +1,243 @@
+"""The public schema of a log, and the file it lives in: made, opened, recognised or refused.
+
+``docs/log-schema.md`` explains every column; a test holds the two together. What many events say alike is kept
+once, in ``event_shapes``, and what few say at all in ``event_extras``; the views ``events`` and ``blocks`` put them
+together. A file of another version is refused, never migrated by guess.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import duckdb
+
+from kvbus.errors import LogError, LogLockedError, LogVersionError
+
+VERSION: Final = 1
+ROW_GROUP: Final = 4096
+"""Rows that are compressed together, of every table. Whole groups of a transaction go to the file and not
+through the write-ahead log, so the smaller they are the less is written twice (measured: 4096 is best here)."""
+
+STORAGE: Final = "v1.2.0"
+"""The oldest DuckDB that reads the file; zstd for payloads came with it."""
+
+TABLES: Final = """
+CREATE TABLE meta (key VARCHAR, value VARCHAR);
+CREATE TABLE sources (
+    source_id INTEGER, source VARCHAR, topic VARCHAR, topic_raw BLOB, rank INTEGER, instance INTEGER);
+CREATE TABLE epochs (
+    marker UBIGINT, next_position UBIGINT, source_id INTEGER, epoch INTEGER, because VARCHAR,
+    incarnation VARCHAR, began_ns BIGINT);
+CREATE TABLE batches (
+    position UBIGINT, source_id INTEGER, epoch INTEGER, seq UBIGINT, topic VARCHAR, ts DOUBLE,
+    received_ns BIGINT, rank INTEGER, replayed BOOLEAN, dialect VARCHAR, event_count UINTEGER,
+    unknown_keys BIGINT, error VARCHAR, payload BLOB USING COMPRESSION zstd);
+CREATE TABLE event_rows (
+    position UBIGINT, event UINTEGER, shape UINTEGER, hashes UBIGINT[], parent_hash UBIGINT,
+    token_count UINTEGER, emit_seq UBIGINT);
+CREATE TABLE event_shapes (
+    shape UINTEGER, kind VARCHAR, medium VARCHAR, medium_raw VARCHAR, block_size BIGINT, group_idx BIGINT,
+    kv_cache_spec_kind VARCHAR, kv_cache_spec_sliding_window BIGINT, lora_id BIGINT, lora_name VARCHAR,
+    locality VARCHAR, ownership VARCHAR, reason VARCHAR);
+CREATE TABLE event_extras (
+    position UBIGINT, event UINTEGER, session_id VARCHAR, cache_salt VARCHAR, extra VARCHAR, error VARCHAR);
+CREATE TABLE losses (
+    marker UBIGINT, next_position UBIGINT, source_id INTEGER, epoch INTEGER, first_seq UBIGINT,
+    last_seq UBIGINT, reason VARCHAR, noticed_ns BIGINT);
+CREATE TABLE strays (
+    marker UBIGINT, next_position UBIGINT, source_id INTEGER, epoch INTEGER, seq UBIGINT, reason VARCHAR,
+    received_ns BIGINT, payload BLOB);
+"""
+
+VIEWS: Final = """
+CREATE VIEW events AS
+SELECT position, event, source_id, epoch, seq, ts, kind, medium, medium_raw, hashes, parent_hash, token_count,
+    block_size, group_idx, kv_cache_spec_kind, kv_cache_spec_sliding_window, lora_id, lora_name, locality,
+    ownership, session_id, cache_salt, emit_seq, reason, extra, event_extras.error AS error
+FROM event_rows
+JOIN event_shapes USING (shape)
+JOIN batches USING (position)
+LEFT JOIN event_extras USING (position, event);
+
+CREATE VIEW blocks AS
+SELECT * EXCLUDE (hashes, parent_hash, nth),
+    CAST(nth - 1 AS UINTEGER) AS block,
+    hashes[nth] AS hash,
+    CASE WHEN nth = 1 THEN parent_hash WHEN token_count = block_size * len(hashes) AND block_size > 0
+        THEN hashes[nth - 1] END AS parent_hash
+FROM (SELECT *, unnest(range(1, len(hashes) + 1)) AS nth FROM events);
+
+CREATE VIEW standings AS
+WITH heard AS (
+    SELECT source_id, epoch, max(seq) AS seq, arg_max(ts, seq) AS ts FROM batches GROUP BY ALL
+), lost AS (
+    SELECT source_id, epoch, max(last_seq) AS seq FROM losses GROUP BY ALL
+), begun AS (
+    SELECT source_id, epoch, arg_max(incarnation, marker) AS incarnation FROM epochs GROUP BY ALL
+), known AS (
+    SELECT source_id, epoch FROM heard UNION SELECT source_id, epoch FROM lost
+    UNION SELECT source_id, epoch FROM begun
+)
+SELECT source_id, epoch,
+    greatest(coalesce(heard.seq + 1, 0), coalesce(lost.seq + 1, 0))::UBIGINT AS next_seq,
+    coalesce(heard.ts, 0) AS last_ts,
+    coalesce(begun.incarnation, '') AS incarnation
+FROM known
+LEFT JOIN heard USING (source_id, epoch)
+LEFT JOIN lost USING (source_id, epoch)
+LEFT JOIN begun USING (source_id, epoch);
+"""
+
+_HELD_BY = re.compile(r"lock.*\(PID (\d+)\)", re.IGNORECASE | re.DOTALL)
+
+
+def connect(*, threads: int, memory_limit: str) -> duckdb.DuckDBPyConnection:
+    """A DuckDB in memory that downloads nothing; logs are attached to it."""
+    return duckdb.connect(
+        ":memory:",
+        config={
+            "autoinstall_known_extensions": "false",
+            "autoload_known_extensions": "false",
+            "python_enable_replacements": "false",
+            "threads": str(threads),
+            "memory_limit": memory_limit,
+        },
+    )
+
+
+def attach(connection: duckdb.DuckDBPyConnection, path: Path, *, read_only: bool) -> None:
+    """Attach the log at ``path`` under the name ``log``, make it the default, and check that it is one.
+
+    After it no statement of this connection can touch another file. Raises ``LogLockedError`` where another process
+    holds it, ``LogVersionError`` for another schema, ``LogError`` for anything else that is not a log.
+    """
+    options = "READ_ONLY" if read_only else f"ROW_GROUP_SIZE {ROW_GROUP}"
+    try:
+        connection.execute(f"ATTACH {_quoted(path)} AS log (TYPE duckdb, {options})")
+        connection.execute("USE log")
+        connection.execute(f"SET temp_directory = {_quoted(path.with_name(path.name + '.tmp'))}")
+        connection.execute("SET enable_external_access = false")
+    except duckdb.Error as error:
+        raise refusal(path, error) from error
+    _check_version(connection, path)
+
+
+def create(path: Path, *, made_by: str) -> None:
+    """Make an empty log at ``path``, mode 0600, whole at once; one that is there already is left alone.
+
+    It is made under another name first: whoever opens ``path`` finds nothing or a log.
+    """
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
+    connection = connect(threads=1, memory_limit="256MB")
+    try:
+        with private_files():
+            connection.execute(
+                f"ATTACH {_quoted(draft)} AS log (ROW_GROUP_SIZE {ROW_GROUP}, STORAGE_VERSION '{STORAGE}')"
+            )
+            connection.execute("USE log")
+            connection.execute(TABLES + VIEWS)
+            connection.execute(
+                "INSERT INTO meta VALUES ('schema_version', ?), ('made_by', ?)", [str(VERSION), made_by]
+            )
+            connection.close()
+        _give_name(draft, path)
+    except (duckdb.Error, OSError) as error:
+        raise refusal(path, error) from error
+    finally:
+        connection.close()
+        for left in (draft, draft.with_name(draft.name + ".wal")):
+            left.unlink(missing_ok=True)
+
+
+def _give_name(draft: Path, path: Path) -> None:
+    try:
+        path.hardlink_to(draft)
+    except FileExistsError:
+        return
+    except OSError:  # a file system without hard links
+        if not path.exists():
+            draft.rename(path)
+
+
+def _check_version(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
+    try:
+        row = connection.execute("SELECT value FROM log.meta WHERE key = 'schema_version'").fetchone()
+    except duckdb.Error:
+        row = None
+    check_version(row[0] if row else None, path)
+
+
+def check_version(found: str | None, path: Path) -> None:
+    """Raise unless ``found`` (None: no such entry) is the version this kvbus writes and reads."""
+    if found is None:
+        raise LogError(
+            f"{path} is a DuckDB file, but not a kvbus log",
+            next_step="Name a log that `kvbus record` or `kvbus import` made, or a file that does not exist yet.",
+        )
+    if found != str(VERSION):
+        newer = found.isdecimal() and int(found) > VERSION
+        raise LogVersionError(
+            f"{path} has log schema {found}, this kvbus reads {VERSION}",
+            next_step="Use a newer kvbus." if newer else "Export it with the kvbus that wrote it, and import that.",
+        )
+
+
+def refusal(path: Path, error: Exception) -> LogError:
+    """What DuckDB or the system says about a file, in kvbus's words."""
+    text = str(error)
+    held = _HELD_BY.search(text)
+    if "Could not set lock" in text or "file handle conflict" in text:
+        holder = f"process {held[1]}" if held else "this process" if "conflict" in text else "another process"
+        return LogLockedError(
+            f"{path} is held by {holder}, which does not answer on {path.name}.sock",
+            next_step="Wait until it ends, or stop it (SIGTERM): one process at a time can write a log.",
+        )
+    if "not a valid DuckDB database" in text:
+        return LogError(
+            f"{path} is not a DuckDB file" + (" (it is empty)" if _is_empty(path) else ""),
+            next_step="Name a log that kvbus made, or a file that does not exist yet.",
+        )
+    return LogError(
+        f"{path} cannot be opened: {text.splitlines()[0] if text else error!r}",
+        next_step="Check that the folder exists, its permissions and the space left on the disk.",
+    )
+
+
+def _is_empty(path: Path) -> bool:
+    try:
+        return path.stat().st_size == 0
+    except OSError:
+        return False
+
+
+def _quoted(path: Path) -> str:
+    return "'" + str(path).replace("'", "''") + "'"
+
+
+_UMASK_LOCK = threading.Lock()
+_UMASKS: list[int] = []
+
+
+@contextmanager
+def private_files() -> Iterator[None]:
+    """Files made in here are for their owner alone: DuckDB and ZeroMQ take no mode.
+
+    The umask belongs to the process: threads inside at the same time share it, the last to leave restores it.
+    """
+    with _UMASK_LOCK:
+        _UMASKS.append(os.umask(0o077))
+    try:
+        yield
+    finally:
+        with _UMASK_LOCK:
+            first = _UMASKS[0]
+            _UMASKS.pop()
+            if not _UMASKS:
+                os.umask(first)

@@ -1,0 +1,402 @@
+"""The rules one by one: what each calls wrong, what it cannot know, and what it leaves in peace."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from kvbus.audit import audit
+from kvbus.events import BlockStored, EventBatch
+from kvbus.log import EpochBegan, Loss, PositionedEntry, Received, Stray
+from kvbus.residency import BelowZero, Residency
+from kvbus.rules import RULES
+from kvbus.rules.refcount import REMOVALS_MAX
+from kvbus.testing import block, history
+from kvbus.verdict import RuleVerdict
+
+
+def judged(rule: str, text: str | list[PositionedEntry]) -> RuleVerdict:
+    entries = history(text) if isinstance(text, str) else text
+    (verdict,) = audit(entries, [rule]).rules
+    return verdict
+
+
+def places(verdict: RuleVerdict) -> list[list[tuple[int, int, int | None]]]:
+    """(epoch, seq, event) of each violation's witnesses."""
+    return [[(w.epoch, w.seq, w.event) for w in v.witnesses] for v in verdict.violations]
+
+
+def told(verdict: RuleVerdict) -> str:
+    return " / ".join(finding.because for finding in verdict.information)
+
+
+def test_every_rule_says_what_it_is() -> None:
+    """A rule is found under its own name, has an id, and says what it means and where it comes from."""
+    for name, make in RULES.items():
+        about = make().about
+        assert about.name == name
+        assert all([about.id, about.means, about.clouded_by, about.source])
+    assert len({make().about.id for make in RULES.values()}) == len(RULES)
+
+
+# -- sequence ------------------------------------------------------------------------------------------------
+
+
+def test_numbers_without_a_hole_hold() -> None:
+    """Each source counts for itself, and an empty batch counts too."""
+    assert judged("sequence", "@p g:+a | @q g:+a | @q . | @p g:-a").verdict == "HOLDS"
+    assert judged("sequence", []).verdict == "HOLDS"
+
+
+@pytest.mark.parametrize(
+    "reason", ["no_replay", "too_old", "absent_from_replay", "replay_incomplete", "late_join"]
+)
+def test_a_loss_inside_an_epoch_is_a_violation(reason: str) -> None:
+    """The batches before and after it bear witness; range and reason are in the sentence."""
+    verdict = judged("sequence", f". | . | lost(3,{reason}) .")
+    assert verdict.verdict == "VIOLATED"
+    assert places(verdict) == [[(0, 1, None), (0, 5, None)]]
+    assert "batches 2 to 4 are missing between 1 and 5" in verdict.violations[0].because
+    assert reason in verdict.violations[0].because
+
+
+def test_a_hole_nobody_declared_is_a_violation() -> None:
+    """Contiguity is read off the batches: a log whose Loss rows were edited away still shows its hole."""
+    verdict = judged("sequence", ". | gap(1) .")
+    assert places(verdict) == [[(0, 0, None), (0, 2, None)]]
+    assert "batch 1 is missing between 0 and 2 (the log does not say why)" in verdict.violations[0].because
+    part = judged("sequence", ". | lost(2) gap(2) .")
+    assert "batches 1 to 4" in part.violations[0].because
+    assert "does not say why all" in part.violations[0].because
+    assert "does not say why all" in judged("sequence", ". | gap(1) lost(1) .").violations[0].because
+
+
+def test_two_losses_in_a_row_are_one_hole() -> None:
+    """A hole that was given up in two steps is one violation with both reasons."""
+    verdict = judged("sequence", ". | lost(2,too_old) lost(3,replay_incomplete) .")
+    (violation,) = verdict.violations
+    assert "batches 1 to 5" in violation.because
+    assert "too_old" in violation.because
+    assert "replay_incomplete" in violation.because
+
+
+def test_a_loss_at_the_end_is_a_violation_with_one_witness() -> None:
+    """Where nothing came after the hole, the batch before it is all the evidence; also across a restart."""
+    assert places(judged("sequence", ". | lost(2)")) == [[(0, 0, None)]]
+    assert places(judged("sequence", ". | lost(2,restart) | restart .")) == [[(0, 0, None)]]
+
+
+def test_verdict_can_be_asked_in_between() -> None:
+    """Asking changes nothing: an open hole is reported without its end, and once only when the end came."""
+    rule = RULES["sequence"]()
+    for at in history(". | lost(2) | . | ."):
+        rule.observe(at, ())
+        assert rule.verdict() == rule.verdict()
+    assert places(rule.verdict()) == [[(0, 0, None), (0, 3, None)]]
+
+
+@pytest.mark.parametrize("start", ["lost(217,late_join) .", "lost(217,too_old) .", "seq(217) .", "seq(1) ."])
+def test_a_beginning_nobody_saw_is_unknown(start: str) -> None:
+    """A late join is no violation, and no clean bill either, whether a Loss says so or not."""
+    verdict = judged("sequence", f"{start} | .")
+    assert verdict.verdict == "UNKNOWN"
+    assert verdict.violations == []
+    assert "what came before is unknown" in told(verdict)
+
+
+def test_an_epoch_of_losses_alone_is_unknown() -> None:
+    """Where no batch of an epoch is in the log, nothing can be said of its order."""
+    assert judged("sequence", "lost(5,replay_incomplete)").verdict == "UNKNOWN"
+
+
+def test_mooncake_counts_from_one() -> None:
+    """A stream of Mooncake's master begins at 1: nothing is missing, though a Loss may say that 0 is."""
+    entries = history("lost(1,late_join) c:+a | c:-a")
+    assert judged("sequence", entries).verdict == "UNKNOWN"
+    for index, at in enumerate(entries):
+        if isinstance(at.entry, Received) and isinstance(batch := at.entry.batch, EventBatch):
+            mooncake = [replace(e, extra={"event_type": "stored"}) for e in batch.events]
+            entry = replace(at.entry, batch=replace(batch, events=mooncake))
+            entries[index] = PositionedEntry(at.position, entry)
+    assert {rule.verdict for rule in audit(entries).rules} == {"HOLDS"}
+
+
+def test_a_restart_is_information() -> None:
+    """A new epoch counts from 0 again; the last batch before and the first after are named."""
+    verdict = judged("sequence", ". | . | restart . | .")
+    assert verdict.verdict == "HOLDS"
+    (restart,) = verdict.information
+    assert [(w.epoch, w.seq) for w in restart.witnesses] == [(0, 1), (1, 0)]
+
+
+def test_going_back_or_standing_still_is_a_violation() -> None:
+    """Inside an epoch numbers only rise."""
+    assert places(judged("sequence", ". | . | seq(1) . | .")) == [[(0, 1, None), (0, 1, None)]]
+    assert places(judged("sequence", ". | . | . | seq(0) . | .")) == [[(0, 2, None), (0, 0, None)]]
+
+
+def test_an_epoch_does_not_come_back() -> None:
+    """Batches of an old epoch after a newer one began are a violation, also without any EpochBegan."""
+    old, new = history(". | restart .")[1:2], history(". | restart .")[3:]
+    verdict = judged("sequence", [*old, *new, *old])
+    assert verdict.verdict == "VIOLATED"
+    assert "goes on after" in verdict.violations[0].because
+
+
+def test_the_same_number_with_other_bytes_is_a_violation() -> None:
+    """A conflict is proof that one number was given out twice; late and stale batches are information."""
+    assert places(judged("sequence", ". | conflict(0) .")) == [[(0, 0, None)]]
+    aside = judged("sequence", ". | stale(0) late(0) .")
+    assert aside.verdict == "HOLDS"
+    assert len(aside.information) == 2
+
+
+def test_a_loss_of_what_is_there_is_information() -> None:
+    """A log that declares lost what it holds is odd; its order is not wrong."""
+    began, first, second = history(". | .")
+    moot = PositionedEntry(1, Loss(first.entry.source, 0, 1, 1, "no_replay", 0))
+    between = judged("sequence", [began, first, moot, second])
+    assert between.verdict == "HOLDS"
+    assert "declared lost" in told(between)
+    assert judged("sequence", [began, first, second, moot]).verdict == "HOLDS"
+
+
+# -- refcount ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "legal",
+    [
+        "g:+a | g:+a | g:-a | g:-a",
+        "g:+a,a | g:-a g:-a",
+        "g:+a | c:+a | g:-a | c:-a",
+        "g/0:+a g/1:+a | g/1:-a g/0:-a",
+        "+a | g:-a",
+        "cpu:+a | CPU:-a",
+        "c:+a~ | c:-a",
+        "g:+ | s:+a | s:+a",
+        "g:+a | clear | g:+a | g:-a",
+        "c:+a | clear | c:-a",
+        "@p g:+a | @q g:+a | @p clear | @q g:-a",
+        "g:+a | restart g:+a | g:-a",
+        "g:+b g:-b | c:?Moved | g:+a | g:-a",
+        "clear | g:+a",
+    ],
+)
+def test_legal_histories_hold(legal: str) -> None:
+    """What real engines do is no violation, however odd it looks."""
+    assert judged("refcount", legal).verdict == "HOLDS"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "witnesses"),
+    [
+        ("g:-a", [(0, 0, 0)]),
+        ("g:+a | g:-a | g:+b | g:-a", [(0, 1, 0), (0, 3, 0)]),
+        ("g:+a | g:-b g:-a g:-a", [(0, 1, 1), (0, 1, 2)]),
+        ("g:+a | g:-a,a", [(0, 1, 0)]),
+        ("g:+a | c:-a", [(0, 1, 0)]),
+        ("g/0:+a | g/1:-a", [(0, 1, 0)]),
+        ("@p g:+a | @q g:-a", [(0, 0, 0)]),
+        ("g:+a | clear | g:-a", [(0, 1, 0), (0, 2, 0)]),
+        ("g:+a | g:-a | g:+b clear | g:-a", [(0, 2, 1), (0, 3, 0)]),
+        ("c:+a c:-a | clear | c:-a", [(0, 0, 1), (0, 2, 0)]),
+        ("g:+a | restart g:+b | g:-a", [(1, 1, 0)]),
+        ("g:+a | g:-a | g:-a | g:-a", [(0, 1, 0), (0, 3, 0)]),
+    ],
+)
+def test_a_removal_that_no_store_accounts_for_is_a_violation(
+    wrong: str, witnesses: list[tuple[int, int, int]]
+) -> None:
+    """The removal bears witness, with the event that left the block at zero where there was one."""
+    verdict = judged("refcount", wrong)
+    assert verdict.verdict == "VIOLATED"
+    assert witnesses in places(verdict)
+
+
+def test_the_removals_before_a_repeated_removal() -> None:
+    """Every removal too many is counted, and each is shown against the one that was right."""
+    verdict = judged("refcount", "c:+a | c:-a | c:-a | c:-a")
+    assert verdict.violation_count == 2
+    assert places(verdict) == [[(0, 1, 0), (0, 2, 0)], [(0, 1, 0), (0, 3, 0)]]
+
+
+@pytest.mark.parametrize(
+    "cloud",
+    [
+        "lost(217,late_join)",
+        "seq(5)",
+        "g:+x | lost(1)",
+        "g:+x | gap(1)",
+        "g:+x | garbage |",
+        "g:+x | ? |",
+        "g:+x ?Moved |",
+        ". | conflict(0)",
+    ],
+)
+def test_under_a_cloud_an_unexplained_removal_is_unknown(cloud: str) -> None:
+    """What was missed may have stored the block: such removals are counted, not held against anybody."""
+    verdict = judged("refcount", f"{cloud} g:-a,b | g:-c")
+    assert verdict.verdict == "UNKNOWN"
+    assert verdict.violations == []
+    (unplaced,) = [f for f in verdict.information if "may be in what was missed" in f.because]
+    assert unplaced.count == 3
+    assert len(unplaced.witnesses) == 1
+
+
+@pytest.mark.parametrize("cloud", ["lost(9,late_join)", ". | lost(1)", "garbage |", "? |"])
+def test_what_was_not_seen_is_unknown_even_if_nothing_contradicts(cloud: str) -> None:
+    """HOLDS speaks for everything: with a part unseen or unread it is not said."""
+    assert judged("refcount", f"{cloud} g:+a | g:-a").verdict == "UNKNOWN"
+
+
+def test_an_unknown_tag_alone_does_not_spoil_the_verdict() -> None:
+    """New kinds of events are expected; only a removal that one of them could explain becomes UNKNOWN."""
+    verdict = judged("refcount", "g:+a ?Moved | g:-a")
+    assert verdict.verdict == "HOLDS"
+    assert "unknown kind Moved" in told(verdict)
+
+
+def test_a_cloud_covers_its_own_source_and_epoch_only() -> None:
+    """A hole in one stream does not excuse another, nor the same publisher's next life."""
+    assert judged("refcount", "@p . | lost(1) . | @q g:-a").verdict == "VIOLATED"
+    assert judged("refcount", "lost(1,late_join) . | restart g:-a").verdict == "VIOLATED"
+
+
+def test_a_stray_of_an_earlier_life_clouds_nothing() -> None:
+    """A conflict in an epoch that is over says nothing of the counts of this one."""
+    entries = history(". | restart g:+a | g:-b")
+    old = Stray(entries[0].entry.source, 0, 0, b"", 0, "conflict")
+    assert judged("refcount", [*entries[:4], PositionedEntry(2, old), *entries[4:]]).verdict == "VIOLATED"
+
+
+def test_a_hole_is_told_once() -> None:
+    """A hole that a Loss declares is one thing that was missed, not two."""
+    verdict = judged("refcount", ". | lost(3) . | . | gap(1) .")
+    assert [finding.count for finding in verdict.information] == [2]
+    assert "batches 1 to 3 missing (no_replay)" in told(verdict)
+
+
+def test_a_cloud_comes_after_what_it_follows() -> None:
+    """Events before the unreadable one, in the same batch, are still judged with certainty."""
+    assert places(judged("refcount", "g:-a ?")) == [[(0, 0, 0)]]
+    assert judged("refcount", "? g:-a").verdict == "UNKNOWN"
+
+
+def test_a_clear_makes_the_gpu_certain_again_and_nothing_else() -> None:
+    """After AllBlocksCleared every GPU count is zero, whatever was missed; CPU counts stay uncertain."""
+    gpu = judged("refcount", "g:+x | lost(2) g:+a | clear | g:-a")
+    assert places(gpu) == [[(0, 4, 0), (0, 5, 0)]]
+    assert judged("refcount", "g:+x | lost(2) c:+a | clear | c:-a c:-a").verdict == "UNKNOWN"
+    assert judged("refcount", "g:+x | clear | lost(2) . | g:-a").verdict == "UNKNOWN"
+
+
+def test_a_store_after_a_hole_does_not_count_the_copies_in_it() -> None:
+    """The block is resident, so its removal is right; a second one may take a copy stored in the hole."""
+    verdict = judged("refcount", "g:+x | lost(2) g:+a | g:-a | g:-a")
+    assert verdict.verdict == "UNKNOWN"
+    assert [f.count for f in verdict.information if "may be in what was missed" in f.because] == [1]
+
+
+def test_oddities_are_information() -> None:
+    """Copies, placeholders, empty stores and tiers without removals are told with a first example."""
+    verdict = judged("refcount", "g:+a,b | g:+a,b | g:-a | g:+ | c:+c~ | s:+s | c:-c")
+    assert verdict.verdict == "HOLDS"
+    assert {f.because: f.count for f in verdict.information} == {
+        "GPU: blocks are stored again while resident: further copies, or prefix hits announced anew": 2,
+        "GPU: blocks are removed while further copies stay: the block is still resident": 1,
+        "GPU: stores of no blocks (masked or null blocks)": 1,
+        "CPU: stores without tokens or block size (placeholders)": 1,
+        "STORAGE: blocks are stored and none is ever removed": 1,
+    }
+    assert all(len(f.witnesses) == 1 for f in verdict.information)
+
+
+def test_token_lists_longer_than_their_blocks_are_information() -> None:
+    """Hybrid models skip blocks in the hashes and not in the tokens (vLLM#44451)."""
+    (began, at) = history("g:+a,b")
+    assert isinstance(at.entry, Received)
+    assert isinstance(at.entry.batch, EventBatch)
+    (event,) = at.entry.batch.events
+    assert isinstance(event, BlockStored)
+    masked = replace(event, block_hashes=[block("b")])
+    entry = replace(at.entry, batch=replace(at.entry.batch, events=[masked]))
+    verdict = judged("refcount", [began, PositionedEntry(0, entry)])
+    assert verdict.verdict == "HOLDS"
+    assert "longer than their blocks" in told(verdict)
+
+
+def test_a_flood_is_counted_and_not_shown() -> None:
+    """Violations beyond the limit cost a number each; uncertain removals are one finding however many."""
+    flood = history(" | ".join("g:-" + ",".join(f"b{n}x{m}" for m in range(100)) for n in range(50)))
+    report = audit(flood, examples=7)
+    refcount = report.rules[1]
+    assert refcount.violation_count == 5000
+    assert len(refcount.violations) == 7
+    late = audit([e for e in flood if not isinstance(e.entry, EpochBegan)][1:], examples=7).rules[1]
+    assert (late.verdict, late.violation_count) == ("UNKNOWN", 0)
+    assert sorted(f.count for f in late.information) == [1, 4900]
+
+
+def test_old_removals_are_forgotten_and_the_violation_stays() -> None:
+    """Beyond its memory the rule cannot name the removal before; that the count is zero it still knows."""
+    crowd = " ".join(
+        "c:+{0} | c:-{0}".format(",".join(f"n{i}x{j}" for j in range(4096))) + " |" for i in range(10)
+    )
+    assert 2 * REMOVALS_MAX < 10 * 4096
+    verdict = judged("refcount", f"c:+a | c:-a | {crowd} c:-a")
+    assert places(verdict) == [[(0, 22, 0)]]
+
+
+texts = st.lists(
+    st.sampled_from(
+        ["g:+a", "g:-a", "g:+b", "g:-b,a", "c:+a", "c:-a", "clear", "?", "g:+a,a", "?Moved", "CPU:-b"]
+    ),
+    min_size=1,
+    max_size=5,
+).map(" ".join)
+controls = st.sampled_from(["", "", "", "", "lost(1) ", "gap(2) ", "restart ", "@q ", "@engine "])
+chapters = st.lists(st.tuples(controls, texts | st.just("garbage")).map("".join), max_size=12).map(" | ".join)
+
+
+@settings(max_examples=300, deadline=None)
+@given(chapters)
+def test_refcount_is_right_on_any_history(text: str) -> None:
+    """A removal below zero is a violation iff nothing missed before it could explain it (slow reading)."""
+    certain: dict[object, set[str]] = {}
+    next_seq: dict[object, int] = {}
+    epochs: dict[object, int] = {}
+    residency, violations, unseen = Residency(), 0, False
+    for at in (entries := history(text)):
+        entry, below = at.entry, [r for r in residency.fold(at) if isinstance(r, BelowZero)]
+        who = entry.source
+        if epochs.get(who) != entry.epoch:
+            epochs[who] = entry.epoch
+            certain[who] = {"GPU", "CPU"}
+            next_seq[who] = 0
+        if isinstance(entry, Loss):
+            unseen = unseen or next_seq[who] > 0
+        if not isinstance(entry, Received):
+            continue
+        if entry.seq != next_seq[who]:
+            certain[who], unseen = set(), True
+        next_seq[who] = entry.seq + 1
+        if not isinstance(entry.batch, EventBatch):
+            certain[who], unseen = set(), True
+            continue
+        for index, event in enumerate(entry.batch.events):
+            kind = type(event).__name__
+            unknown = [r for r in below if r.event == index and r.medium not in certain[who]]
+            unseen = unseen or bool(unknown) or kind == "Undecodable"
+            violations += sum(
+                len(r.block_hashes) for r in below if r.event == index and r.medium in certain[who]
+            )
+            if kind in ("Undecodable", "Unrecognized"):
+                certain[who] = set()
+            elif kind == "AllBlocksCleared":
+                certain[who].add("GPU")
+    verdict = judged("refcount", entries)
+    assert verdict.violation_count == violations
+    assert verdict.verdict == ("VIOLATED" if violations else "UNKNOWN" if unseen else "HOLDS")
