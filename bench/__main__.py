@@ -52,15 +52,17 @@ def main() -> None:
         parser.error(f"no such part: {', '.join(unknown)}")
     facts = machine()
     console = Console(stderr=args.json, width=None if args.json else 120)
+    console.print(f"[bold]{named(stream)}[/bold]", highlight=False)
+    console.print(
+        " · ".join(f"{name} {value}" for name, value in facts.items()), style="dim", highlight=False
+    )
     sections = []
     for name in args.parts or parts:
-        console.print(f"measuring {name} …", style="dim")
+        console.print(f"\nmeasuring {name} …", style="dim")
         sections.append(parts[name]())
+        show(sections[-1], console=console)
     if args.json:
         print(msgspec.json.encode(Report(named(stream), facts, sections)).decode())
-        return
-    console.print(f"\n[bold]{named(stream)}[/bold]", highlight=False)
-    show(sections, facts=facts, console=console)
 
 
 def named(stream: Stream) -> str:

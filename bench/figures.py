@@ -85,25 +85,15 @@ def number(value: float) -> str:
     return f"{value:.3g}" if value < 100 else f"{value:.0f}"
 
 
-def show(sections: Sequence[Section], *, facts: dict[str, str], console: Console) -> None:
-    console.print(
-        " · ".join(f"{name} {value}" for name, value in facts.items()), style="dim", highlight=False
-    )
-    for section in sections:
-        console.print(f"\n[bold]{section.title}[/bold]  [dim]{section.note}[/dim]", highlight=False)
-        if not section.figures:
-            continue
-        table = Table(box=None, pad_edge=False)
-        for heading, justify in (
-            ("", "left"),
-            ("median", "right"),
-            ("unit", "left"),
-            ("ratio", "right"),
-            ("against", "left"),
-            ("reach", "left"),
-        ):
-            table.add_column(heading, justify=justify, no_wrap=True)  # type: ignore[arg-type]
-        for f in section.figures:
-            ratio = "" if f.ratio is None else f"{f.ratio:.2f}×"
-            table.add_row(f.what, number(f.value), f.unit, ratio, f.against, f.reach)
-        console.print(table)
+def show(section: Section, *, console: Console) -> None:
+    """One section as a table."""
+    console.print(f"[bold]{section.title}[/bold]  [dim]{section.note}[/dim]", highlight=False)
+    if not section.figures:
+        return
+    table = Table(box=None, pad_edge=False)
+    for heading in ("", "median", "unit", "ratio", "against", "reach"):
+        table.add_column(heading, justify="right" if heading in ("median", "ratio") else "left", no_wrap=True)
+    for f in section.figures:
+        ratio = "" if f.ratio is None else f"{f.ratio:.2f}×"
+        table.add_row(f.what, number(f.value), f.unit, ratio, f.against, f.reach)
+    console.print(table)

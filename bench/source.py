@@ -46,7 +46,10 @@ class Source:
 
     def _line(self) -> bytes:
         assert self._process.stdout is not None
-        return self._process.stdout.readline()
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError("the publishing process has ended early: no measurement")
+        return line
 
     def __enter__(self) -> Self:
         return self

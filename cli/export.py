@@ -14,7 +14,7 @@ import typer
 from cli import logs, options
 from cli.exits import pipe_may_close
 from cli.render import say
-from cli.replay import chosen_sources
+from cli.republish import chosen_sources
 from kvbus.capture import CaptureWriter
 from kvbus.config import faulty
 from kvbus.errors import LogError

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Final
 
 from msgspec import Struct
@@ -86,6 +87,7 @@ def tokens_of(event: Event) -> int:
     return token_count(event.token_ids) if isinstance(event, BlockStored) else 0
 
 
+@lru_cache(maxsize=64)
 def utc(received_ns: int) -> str:
     """A wall-clock time as ISO 8601 in UTC, to the microsecond."""
     seconds, rest = divmod(received_ns, 1_000_000_000)

@@ -16,6 +16,7 @@ from cli import logs, options
 from cli.exits import pipe_may_close
 from cli.record import Output, Quiet
 from cli.render import NOTICE_LINE, say
+from kvbus.arrival import Arrival
 from kvbus.capture import is_capture_head, read_capture, unreadable
 from kvbus.config import faulty
 from kvbus.dialects import DialectReader
@@ -25,7 +26,6 @@ from kvbus.known import Known
 from kvbus.lines import LINE_BYTES_MAX, read_entries
 from kvbus.log import Entry
 from kvbus.pipeline import Progress, ingest
-from kvbus.arrival import Arrival
 from kvbus.sink import Sink
 from kvbus.wire import Live, ReplayEnd, ReplayItem, read_live, read_reply
 

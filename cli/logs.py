@@ -20,15 +20,18 @@ def is_jsonl(path: Path) -> bool:
     return path.suffix.lower() in JSONL_SUFFIXES
 
 
-def writer(path: Path) -> Sink:
-    """The log at ``path`` for writing, made if it is not there. Raises ``LogError``."""
+def writer(path: Path, *, flush_s: float = 0.25) -> Sink:
+    """The log at ``path`` for writing, made if it is not there. Raises ``LogError``.
+
+    ``flush_s``: how long a DuckDB log may gather before it commits by itself. JSON lines wait for ``flush``.
+    """
     if is_jsonl(path):
         from sinks.jsonl import JsonlLog
 
         return JsonlLog(path)
     from sinks.duckdb import DuckDBLog
 
-    return DuckDBLog(path)
+    return DuckDBLog(path, flush_s=flush_s)
 
 
 def reader(path: Path) -> LogReader:

@@ -11,14 +11,15 @@ import os
 import sys
 from collections.abc import Callable, Iterable
 from datetime import datetime
+from functools import lru_cache
 from typing import Final, TextIO
 
 import msgspec
 from msgspec import Struct
 
 from cli.filters import Filters
-from cli.format import Cell, Shown, hashes_of, hex_hash, kind_of, medium_of, parent_of, plain, tokens_of
-from kvbus.events import BlockRemoved, BlockStored, Event, Undecodable
+from cli.format import Cell, Shown, kind_of, plain
+from kvbus.events import BlockRemoved, BlockStored, Event, Undecodable, canonical_medium, token_count
 from kvbus.lines import encode_line
 from kvbus.log import Entry, EpochBegan, Loss, Received, SourceId, Stray
 
@@ -38,7 +39,6 @@ REASONS: Final = {
     "absent_from_replay": "complete replays lack them: the publisher burned the numbers",
     "replay_incomplete": "the replay did not end or did not answer: nothing is known of them",
     "restart": "their publisher is gone",
-    "overflow": "more was waiting than the limits allow",
     "unsequenced": "the recording carries no sequence numbers: nobody can tell how many are missing",
 }
 STRAYS: Final = {
@@ -90,16 +90,28 @@ def stream_name(source: SourceId) -> str:
 
 
 def human_line(paint: Paint) -> Cell:
-    """A cell that renders an event as a line: time, stream, seq, kind, medium, blocks, hashes, tokens."""
+    """A cell that renders an event as a line: time, stream, seq, kind, medium, blocks, hashes, tokens.
+
+    What the events of a batch have in common is rendered once, for the batch before.
+    """
+    last: Received | None = None
+    head = ""
+    kinds = {name: paint(name, f"{name:<12}") for name in STYLES}
 
     def line(shown: Shown) -> str:
-        received, event = shown.batch, shown.event
-        kind = kind_of(event)
-        head = f"{_clock(received.received_ns)} {stream_name(received.source)} #{received.seq}"
-        head += f"/{received.epoch}" if received.epoch else ""
-        return f"{paint('dim', head)} {paint(kind, f'{kind:<12}')} {_details(event)}".rstrip() + "\n"
+        nonlocal last, head
+        if shown.batch is not last:
+            last = shown.batch
+            head = paint("dim", _head(last))
+        kind = kind_of(shown.event)
+        return f"{head} {kinds.get(kind, kind)} {_details(shown.event)}".rstrip() + "\n"
 
     return line
+
+
+def _head(received: Received) -> str:
+    epoch = f"/{received.epoch}" if received.epoch else ""
+    return f"{_clock(received.received_ns)} {stream_name(received.source)} #{received.seq}{epoch}"
 
 
 def _details(event: Event) -> str:
@@ -107,17 +119,23 @@ def _details(event: Event) -> str:
         return f"{len(event.raw)} bytes: {plain(event.why)}"
     if not isinstance(event, BlockStored | BlockRemoved):
         return ""
-    hashes = hashes_of(event)
-    text = f"{medium_of(event):<7} {len(hashes):>3} blk "
-    text += ",".join(f"{block_hash:016x}"[:8] for block_hash in hashes[:HASHES_SHOWN])
-    text += "…" if len(hashes) > HASHES_SHOWN else ""
-    parent = parent_of(event)
-    text += f" ← {hex_hash(parent)[:8]}" if parent is not None else ""
+    hashes = event.block_hashes
+    text = f"{_medium(event.medium)} {len(hashes):>3} blk "
+    text += ",".join([f"{block_hash >> 32:08x}" for block_hash in hashes[:HASHES_SHOWN]])
+    if len(hashes) > HASHES_SHOWN:
+        text += "…"
     if isinstance(event, BlockStored):
-        text += f" {tokens_of(event)} tok"
+        if event.parent_block_hash is not None:
+            text += f" ← {event.parent_block_hash >> 32:08x}"
+        text += f" {token_count(event.token_ids)} tok"
     elif event.reason is not None:
         text += f" {plain(event.reason)}"
-    return text + (f" g{event.group_idx}" if event.group_idx else "")
+    return f"{text} g{event.group_idx}" if event.group_idx else text
+
+
+@lru_cache(maxsize=256)
+def _medium(medium: str | None) -> str:
+    return f"{plain(canonical_medium(medium)):<7}"
 
 
 def _clock(received_ns: int) -> str:

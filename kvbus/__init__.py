@@ -5,6 +5,7 @@ they hear into a ``Sink`` (``sinks.duckdb``, ``sinks.jsonl`` …); ``Residency``
 say what a log means. Importing this imports no database and no terminal.
 """
 
+from kvbus.arrival import Arrival
 from kvbus.audit import Audit
 from kvbus.dialects import DialectReader, encode
 from kvbus.errors import (
@@ -53,6 +54,7 @@ from kvbus.wire import PublisherInfo
 
 __all__ = [
     "AllBlocksCleared",
+    "Arrival",
     "Audit",
     "BlockRemoved",
     "BlockStored",

@@ -8,7 +8,7 @@ mean. What does not fit a column (a block size of 2**63, say) is null there; the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from operator import attrgetter
 from typing import Any, Final
@@ -18,24 +18,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kvbus.events import (
-    AllBlocksCleared,
-    BlockRemoved,
-    BlockStored,
-    Event,
-    EventBatch,
-    Undecodable,
-    Unrecognized,
-    canonical_medium,
-    token_count,
-)
+from kvbus.events import BlockStored, Event, EventBatch, Undecodable, Unrecognized, token_count
 from kvbus.log import Entry, EpochBegan, Loss, Received, SourceId, Stray
-
-SHAPES_MAX: Final = 65_536
-"""Shapes remembered at once. Beyond, all are forgotten and numbers run on: rows may repeat, never mix."""
+from kvbus.shapes import KEYS, SHAPES, SHAPES_MAX, Shapes, content
 
 INT32_MAX: Final = (1 << 31) - 1
-INT64_MAX: Final = (1 << 63) - 1
 
 Tables = dict[str, pa.Table]
 Ints = npt.NDArray[Any]
@@ -85,23 +72,6 @@ STRAYS: Final = pa.schema(
         "payload": pa.binary(),
     }
 )
-SHAPES: Final = pa.schema(
-    {
-        "shape": pa.uint32(),
-        "kind": pa.string(),
-        "medium": pa.string(),
-        "medium_raw": pa.string(),
-        "block_size": pa.int64(),
-        "group_idx": pa.int64(),
-        "kv_cache_spec_kind": pa.string(),
-        "kv_cache_spec_sliding_window": pa.int64(),
-        "lora_id": pa.int64(),
-        "lora_name": pa.string(),
-        "locality": pa.string(),
-        "ownership": pa.string(),
-        "reason": pa.string(),
-    }
-)
 EXTRAS: Final = pa.schema(
     {
         "position": pa.uint64(),
@@ -113,46 +83,7 @@ EXTRAS: Final = pa.schema(
     }
 )
 
-# A key's length tells its event type: the getters of two types never make tuples of one length.
-_STORED = attrgetter(
-    "medium",
-    "block_size",
-    "group_idx",
-    "kv_cache_spec_kind",
-    "kv_cache_spec_sliding_window",
-    "lora_id",
-    "lora_name",
-    "locality",
-    "ownership",
-)
-_REMOVED = attrgetter("medium", "group_idx", "locality", "ownership", "reason")
 _EXTRA = attrgetter("extra")
-_KEYS: Final[dict[type, Callable[[Any], tuple[Any, ...]]]] = {
-    BlockStored: _STORED,
-    BlockRemoved: _REMOVED,
-    AllBlocksCleared: lambda _: (),
-    Unrecognized: lambda event: (event.tag, _medium(event)),
-    Undecodable: lambda _: ("Undecodable",),
-}
-
-
-class Shapes(dict[tuple[Any, ...], int]):
-    """What events say alike → its number. A key met for the first time gets the next number and a row."""
-
-    def __init__(self, first: int) -> None:
-        super().__init__()
-        self.base = first
-        self.rows: list[dict[str, Any]] = []
-        self.stored = bytearray()
-        self.odd = bytearray()
-
-    def __missing__(self, key: tuple[Any, ...]) -> int:
-        number = self[key] = len(self.stored)
-        row = _shape_row(key)
-        self.rows.append({"shape": self.base + number, **row})
-        self.stored.append(len(key) == 9)
-        self.odd.append(len(key) in (1, 2))
-        return number
 
 
 class Columns:
@@ -252,7 +183,7 @@ class Columns:
 
     def _events(self, events: list[Event], positions: Ints, indices: Ints) -> Tables:
         shapes = self._shapes
-        keys = _KEYS
+        keys = KEYS
         numbers = np.array([shapes[keys[type(event)](event)] for event in events], np.uint32)
         stored_at = np.flatnonzero(np.frombuffer(bytes(shapes.stored), np.bool_)[numbers])
         odd = bool(np.frombuffer(bytes(shapes.odd), np.bool_)[numbers].any())
@@ -285,39 +216,6 @@ class Columns:
         if len(shapes) > SHAPES_MAX:
             self._shapes = Shapes(shapes.base + len(shapes))
         return tables
-
-
-def _shape_row(key: tuple[Any, ...]) -> dict[str, Any]:
-    match key:
-        case (medium, size, group, spec, window, lora_id, lora_name, locality, ownership):
-            row = {
-                "kind": "BlockStored",
-                "medium_raw": medium,
-                "block_size": _int64(size),
-                "group_idx": _int64(group),
-                "kv_cache_spec_kind": spec,
-                "kv_cache_spec_sliding_window": _int64(window),
-                "lora_id": _int64(lora_id),
-                "lora_name": lora_name,
-                "locality": locality,
-                "ownership": ownership,
-            }
-        case (medium, group, locality, ownership, reason):
-            row = {
-                "kind": "BlockRemoved",
-                "medium_raw": medium,
-                "group_idx": _int64(group),
-                "locality": locality,
-                "ownership": ownership,
-                "reason": reason,
-            }
-        case (tag, medium):
-            return {"kind": tag, "medium_raw": medium, "medium": medium and medium.upper()}
-        case (kind,):
-            return {"kind": kind}
-        case _:
-            return {"kind": "AllBlocksCleared"}
-    return row | {"medium": canonical_medium(row["medium_raw"])}
 
 
 def _blobs(payloads: list[bytes]) -> pa.Array:
@@ -392,25 +290,9 @@ def _said(event: Event) -> dict[str, str | None]:
         case Undecodable(why=why):
             return {"error": why}
         case Unrecognized():
-            return {"extra": _json(_content(event))}
+            return {"extra": _json(content(event))}
         case _:
             return {"extra": _json(event.extra)} if event.extra else {}
-
-
-def _content(event: Unrecognized) -> dict[Any, Any]:
-    """The map of an unrecognized event; of an array event, its elements by number."""
-    try:
-        content = msgspec.msgpack.decode(event.raw, strict=False)
-    except (msgspec.DecodeError, ValueError, RecursionError):
-        return {}
-    if isinstance(content, list):
-        return dict(enumerate(content))
-    return content if isinstance(content, dict) else {}
-
-
-def _medium(event: Unrecognized) -> str | None:
-    medium = _content(event).get("medium")
-    return medium if isinstance(medium, str) else None
 
 
 def _json(value: dict[Any, Any]) -> str:
@@ -449,10 +331,6 @@ def _rank(entry: Received) -> int | None:
 
 def _why(batch: EventBatch | Undecodable) -> str | None:
     return batch.why if isinstance(batch, Undecodable) else None
-
-
-def _int64(value: int | None) -> int | None:
-    return value if value is not None and -INT64_MAX - 1 <= value <= INT64_MAX else None
 
 
 def _text(topic: bytes) -> str:

@@ -182,7 +182,7 @@ class Link:
                 continue
             batch = self._reader.read(reply.payload)
             arrival = Arrival(
-                reply.topic or None,
+                reply.topic if reply.topic_said else None,
                 reply.seq,
                 reply.payload,
                 time.time_ns(),

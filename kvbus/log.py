@@ -48,7 +48,8 @@ class Loss(Struct, frozen=True, gc=False):
     ``reason``: ``late_join`` (before the first one seen, and no replay socket to ask), ``no_replay`` (a
     hole, and none to ask), ``too_old`` (a complete replay begins later), ``absent_from_replay`` (complete
     replays lack it: the publisher burned the number), ``replay_incomplete`` (no end marker or no answer in
-    time: nothing is known), ``restart`` (its publisher is gone).
+    time: nothing is known), ``restart`` (its publisher is gone), ``unsequenced`` (a recording without
+    sequence numbers: nobody can tell how many are missing).
     """
 
     source: SourceId

@@ -113,7 +113,7 @@ def play(kvbus: Kvbus, meta: dict[str, Any]) -> dict[str, bool]:
     step("was the order right?")
     code, verdict = kvbus.answer("check recorded.duckdb")
     printed(verdict)
-    claims["check: the order holds"] = code == 0 and verdict.startswith("HOLDS")
+    claims["check: the order holds"] = code == 0 and Text.from_ansi(verdict).plain.startswith("HOLDS")
 
     step("what is in it?")
     _, table = kvbus.answer("stat recorded.duckdb")

@@ -35,8 +35,8 @@ KV_EVENTS_CONFIG: Final = {
 
 
 def peers_dir() -> Path:
-    """``$KVBUS_PEERS``, else ``kvbus-peers`` in the user's cache."""
-    if set_by_hand := os.environ.get("KVBUS_PEERS"):
+    """``$KVBUS_TEST_PEERS``, else ``kvbus-peers`` in the user's cache."""
+    if set_by_hand := os.environ.get("KVBUS_TEST_PEERS"):
         return Path(set_by_hand)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kvbus-peers"
 

@@ -1,14 +1,15 @@
 """The recorder's side of reading a log while it is written: sessions on a private socket, each a snapshot.
 
 A thread accepts, a thread a session answers (DuckDB lets go of the interpreter while it works). Sessions are
-bounded in number, an idle one is ended. A stale socket left by a killed recorder is replaced: whoever holds the
-file's lock owns the address.
+bounded in number, an idle one is ended. A stale socket left by a killed recorder is replaced: whoever holds
+the file's lock owns the address.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import select
 import socket
 import threading
 from collections.abc import Iterator
@@ -28,6 +29,7 @@ IDLE_S: Final = 3600.0
 """A session nobody asks or reads for so long is ended. A reader that dies is noticed at once, not by this."""
 
 BATCH_ROWS: Final = 2048
+QUERY_BYTES_MAX: Final = 1 << 20
 
 
 class Answers:
@@ -66,7 +68,8 @@ class Answers:
         for peer, (_, cursor) in peers.items():
             with contextlib.suppress(OSError):
                 peer.shutdown(socket.SHUT_RDWR)
-            cursor.interrupt()
+            with contextlib.suppress(duckdb.Error):  # it may just have ended by itself
+                cursor.interrupt()
         for thread, _ in peers.values():
             thread.join()
 
@@ -106,12 +109,12 @@ class Answers:
             _begin(cursor)
             send(peer, b"H", msgspec.json.encode(Hello(os.getpid())))
             while True:
-                kind, body = receive(peer)
+                kind, body = receive(peer, QUERY_BYTES_MAX)
                 if kind != b"Q":
                     return
                 self._answer(peer, cursor, body)
         except (OSError, EOFError, duckdb.Error):
-            return  # the reader is gone, or was told; nothing of it stays
+            pass  # the reader is gone, or was told; nothing of it stays
         finally:
             cursor.close()
             peer.close()
@@ -122,23 +125,27 @@ class Answers:
         try:
             query = msgspec.json.decode(body, type=Query)
             with private_files():  # a large sort may spill to the disk
-                reader = run(cursor, query.sql, list(query.parameters))
-            send(peer, b"S", reader.schema.serialize())
-            for batch in _batches(reader):
-                send(peer, b"B", batch.serialize())
+                reader = run(cursor, query.sql, query.parameters)
+            with contextlib.closing(reader):
+                send(peer, b"S", reader.schema.serialize())
+                for batch in _batches(reader):
+                    if _has_spoken(peer):
+                        break
+                    send(peer, b"B", batch.serialize())
         except (duckdb.Error, pa.ArrowException, msgspec.DecodeError, LogError) as error:
             _say(peer, str(error))
+            cursor.execute("SELECT 1").fetchall()  # raises if the error has cost the session its snapshot
         else:
             send(peer, b"Z")
 
 
-def run(
-    cursor: duckdb.DuckDBPyConnection, sql: str, parameters: list[Parameter]
-) -> pa.RecordBatchReader:
-    """The rows of one SELECT. Raises ``LogError`` for any other statement, ``duckdb.Error`` for a wrong one."""
+def run(cursor: duckdb.DuckDBPyConnection, sql: str, parameters: list[Parameter]) -> pa.RecordBatchReader:
+    """The rows of one SELECT. ``LogError`` for any other statement, ``duckdb.Error`` for a wrong one."""
     statements = cursor.extract_statements(sql)
     if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
-        raise LogError("only a single SELECT can be asked of a log", next_step="Export it to do more with it.")
+        raise LogError(
+            "only a single SELECT can be asked of a log", next_step="Export it to do more with it."
+        )
     return cursor.sql(statements[0], params=parameters or None).to_arrow_reader(BATCH_ROWS)
 
 
@@ -146,7 +153,14 @@ def _begin(cursor: duckdb.DuckDBPyConnection) -> None:
     """Fix what this cursor sees: a transaction's view begins with its first look at the log."""
     cursor.execute("USE log")
     cursor.execute("BEGIN TRANSACTION READ ONLY")
-    cursor.execute("SELECT count(*) FROM meta").fetchone()
+    cursor.execute("SELECT count(*) FROM meta").fetchall()
+
+
+def _has_spoken(peer: socket.socket) -> bool:
+    """Whether the reader sent something, or left, while it is being answered."""
+    poll = select.poll()
+    poll.register(peer, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _batches(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
@@ -164,13 +178,15 @@ def _listen(where: Path) -> socket.socket:
         where.parent.mkdir(mode=0o700)
     if where.parent == Path(f"/tmp/kvbus-{os.getuid()}") and not is_private(where.parent):
         raise LogError(
-            f"{where.parent} is not a private folder of this user", next_step="Remove it, or use a shorter log path."
+            f"{where.parent} is not a private folder of this user",
+            next_step="Remove it, or use a shorter log path.",
         )
     where.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         with private_files():
             listener.bind(os.fsencode(where))
+        where.chmod(0o600)
         listener.listen(SESSIONS_MAX)
     except OSError as error:
         listener.close()

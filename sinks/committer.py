@@ -1,11 +1,13 @@
 """Rows on their way into DuckDB: one thread that commits them, many writes in one transaction.
 
-Whoever builds rows hands them over and goes on; DuckDB lets go of the interpreter while it inserts, so building
-and inserting share two cores. The first failure ends it: nothing after it is written, and everyone who asks is told.
+Whoever builds rows hands them over and goes on; DuckDB lets go of the interpreter while it inserts, so
+building and inserting share two cores. The first failure ends it: nothing after it is written, and everyone
+who asks is told.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from pathlib import Path
@@ -33,8 +35,8 @@ ORDER: Final = (
 class Committer:
     """Owns the thread and the order of transactions; the connection is lent.
 
-    A transaction begins when ``flush_batches`` batches wait, when the oldest waited ``flush_s`` seconds, or at ``flush``.
-    ``put`` blocks while twice ``flush_batches`` wait.
+    A transaction begins when ``flush_batches`` batches wait, when the oldest waited ``flush_s`` seconds, or
+    at ``flush``. ``put`` blocks while twice ``flush_batches`` wait.
     """
 
     def __init__(
@@ -150,15 +152,13 @@ class Committer:
             self._connection.unregister(f"rows_to_{name}")
 
     def _rollback(self) -> None:
-        try:
+        with contextlib.suppress(duckdb.Error):  # a failed COMMIT has already rolled back
             self._connection.execute("ROLLBACK")
-        except duckdb.Error:
-            pass  # a failed COMMIT has already rolled back
 
 
 def _failed(path: Path, error: Exception) -> LogError:
     text = str(error).splitlines()
     return LogError(
         f"{path} could not be written: {text[0] if text else repr(error)}",
-        next_step="What was committed before is safe. Make room or mend the disk, then start again: it resumes.",
+        next_step="What was committed is safe. Make room or mend the disk, then start again: it resumes.",
     )

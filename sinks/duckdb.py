@@ -1,8 +1,8 @@
 """The log: one DuckDB file, written by one process, readable by others while it is.
 
-Rows are built in the caller's thread and committed in another; standings are worked out from the rows, so a cursor
-cannot say anything else than they do. Readers in other processes are answered on a private socket beside the
-file (``sinks/answers``; ``open_log`` reads it), because DuckDB locks it to one process.
+Rows are built in the caller's thread and committed in another; standings are worked out from the rows, so a
+cursor cannot say anything else than they do. Readers in other processes are answered on a private socket
+beside the file (``sinks/answers``; ``open_log`` reads it), because DuckDB locks it to one process.
 """
 
 from __future__ import annotations
@@ -38,11 +38,13 @@ LOCK_WAIT_S: Final = 10.0
 class DuckDBLog:
     """A ``Sink`` on the log at ``path``, made (mode 0600) if it is not there.
 
-    ``flush_batches`` and ``flush_s`` bound what a transaction gathers, and so what a crash can lose. ``wal_limit`` is the size
-    of write-ahead log that makes DuckDB checkpoint. ``lock_wait_s`` is how long a reader that has the file open is waited for;
-    another recorder is not. ``answer_readers=False`` opens no socket.
+    ``flush_batches`` and ``flush_s`` bound what a transaction gathers, and so what a crash can lose.
+    ``wal_limit`` is the size of write-ahead log that makes DuckDB checkpoint. ``lock_wait_s`` is how long a
+    reader that has the file open is waited for; another recorder is not. ``answer_readers=False`` opens no
+    socket.
 
-    Raises ``LogLockedError``, ``LogVersionError`` or ``LogError`` when it cannot be opened. Not for several threads at once.
+    Raises ``LogLockedError``, ``LogVersionError`` or ``LogError`` when it cannot be opened. Not for several
+    threads at once.
     """
 
     def __init__(
@@ -147,13 +149,14 @@ def _open(
 
 
 def _next_numbers(connection: duckdb.DuckDBPyConnection) -> dict[str, int]:
-    row = connection.execute(
+    ((position, marker, shape),) = connection.execute(
         """SELECT (SELECT coalesce(max(position) + 1, 0) FROM batches),
             (SELECT coalesce(max(marker) + 1, 0) FROM (
-                SELECT marker FROM epochs UNION ALL SELECT marker FROM losses UNION ALL SELECT marker FROM strays)),
-            (SELECT coalesce(max(shape) + 1, 0) FROM event_shapes)"""
-    ).fetchone()
-    position, marker, shape = row or (0, 0, 0)
+                SELECT marker FROM epochs UNION ALL SELECT marker FROM losses
+                UNION ALL SELECT marker FROM strays)),
+            (SELECT coalesce(max(shape) + 1, 0) FROM event_shapes)
+        """
+    ).fetchall()
     return {"position": int(position), "marker": int(marker), "shape": int(shape)}
 
 
@@ -181,9 +184,7 @@ def _where_it_stands(
     return numbers, next_seqs, standings
 
 
-def _recent(
-    connection: duckdb.DuckDBPyConnection, source_id: int, standing: Standing
-) -> dict[int, bytes]:
+def _recent(connection: duckdb.DuckDBPyConnection, source_id: int, standing: Standing) -> dict[int, bytes]:
     """The last payloads of a stream, the newest last."""
     sizes = connection.execute(
         """SELECT position, octet_length(payload) FROM batches WHERE source_id = ? AND epoch = ?

@@ -1,8 +1,8 @@
 """A log as JSON lines: append-only, readable with any tool, exact because every batch carries its payload.
 
 What a crash left half written at the end (a torn line, some lines of a batch) is cut off on opening; anything
-unreadable before that is an error, not a guess. One process writes (``flock``), any number read; where a stream
-stands is found by reading the file.
+unreadable before that is an error, not a guess. One process writes (``flock``), any number read; where a
+stream stands is found by reading the file.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ class JsonlLog:
         try:
             standings = Standings()
             end = 0
-            for end, entry in _whole_entries(self._file, self.path):
+            for upto, entry in _whole_entries(self._file, self.path):
                 standings.add(entry)
+                end = upto
             self._file.truncate(end)
             self._file.seek(end)
             self._standings = standings.result()
@@ -115,8 +116,9 @@ class JsonlReader:
             raise _unreadable(path, error) from error
         try:
             self._end = self._count = 0
-            for self._end, entry in _whole_entries(self._file, path):
+            for end, entry in _whole_entries(self._file, path):
                 self._count += isinstance(entry, Received)
+                self._end = end
         except BaseException:
             self._file.close()
             raise
@@ -173,10 +175,14 @@ def _whole_entries(file: BinaryIO, path: Path) -> Iterator[tuple[int, Entry]]:
         except CaptureError as error:
             if not line.endswith(b"\n") and len(line) < LINE_BYTES_MAX:
                 return
-            raise LogError(error.problem, next_step="Mend or move the file; nothing in it was changed.") from error
+            raise LogError(
+                error.problem, next_step="Mend or move the file; nothing in it was changed."
+            ) from error
         if entry is not None:
             yield end, entry
 
 
 def _unreadable(path: Path, error: OSError) -> LogError:
-    return LogError(f"{path} cannot be opened: {error.strerror}", next_step="Check its name, folder and rights.")
+    return LogError(
+        f"{path} cannot be opened: {error.strerror}", next_step="Check its name, folder and rights."
+    )

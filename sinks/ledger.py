@@ -1,4 +1,5 @@
-"""What a sink already has of each stream, so that nothing gets in twice and everyone can go on where it ended.
+"""What a sink already has of each stream, so that nothing gets in twice and everyone can go on where it
+ended.
 
 Fed with entries in their order, it refuses a batch that does not come after all its (source, epoch) has, and
 says where each source stands. No files: a sink fills it from what is durable.
@@ -85,7 +86,7 @@ class Standings:
 
 
 class Recent:
-    """The last payloads of a stream: at most ``RECENT_MAX`` and ``RECENT_BYTES_MAX``, at least the last one."""
+    """The last payloads of a stream, within ``RECENT_MAX`` and ``RECENT_BYTES_MAX``; always the last one."""
 
     def __init__(self) -> None:
         self._kept: deque[tuple[int, bytes]] = deque()
@@ -103,7 +104,7 @@ class Recent:
 
 def _twice(entry: Received, next_seq: int) -> LogError:
     return LogError(
-        f"batch {entry.seq} of {entry.source.source} (epoch {entry.epoch}) does not come after what is there: "
-        f"the next would be {next_seq}",
+        f"batch {entry.seq} of {entry.source.source} (epoch {entry.epoch}) does not come after "
+        f"what is there: the next would be {next_seq}",
         next_step="Write each batch once and in order; a number that comes again is a Stray.",
     )

@@ -1,7 +1,7 @@
 """A log that is a list: for tests, for a look at a stream, for whatever ends with the process.
 
-It keeps the contract of every sink; durable, for it, is what was flushed. Give the entries of one to the next to
-go on where it stopped.
+It keeps the contract of every sink; durable, for it, is what was flushed. Give the entries of one to the next
+to go on where it stopped.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A log as Parquet files: the public tables and the ``events`` view, one file each, in a folder.
 
-An export and not a ``Sink``: a Parquet file is whole only once its footer is written, so it cannot be continued
-after a crash, which is what a sink promises. The columns are those of ``docs/log-schema.md``.
+An export and not a ``Sink``: a Parquet file is whole only once its footer is written, so it cannot be
+continued after a crash, which is what a sink promises. The columns are those of ``docs/log-schema.md``.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 import duckdb
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kvbus.columns import Columns, Tables
@@ -54,13 +55,13 @@ def _write(entries: Iterator[Entry], folder: Path) -> None:
     writers: dict[str, pq.ParquetWriter] = {}
     try:
         for name in FILES:
-            empty = connection.execute(f"SELECT * FROM {name} LIMIT 0").to_arrow_table()
+            empty = _rows(connection, f"SELECT * FROM {name} LIMIT 0")
             writers[name] = pq.ParquetWriter(folder / f"{name}.parquet", empty.schema, compression="zstd")
         while chunk := list(islice(entries, CHUNK_ENTRIES)):
             _put(connection, columns.build(chunk))
             for name in FILES:
                 order = "position, event" if name == "events" else "ALL"
-                rows = connection.execute(f"SELECT * FROM {name} ORDER BY {order}").to_arrow_table()
+                rows = _rows(connection, f"SELECT * FROM {name} ORDER BY {order}")
                 if rows.num_rows:
                     writers[name].write_table(rows)
             for name in ("sources", "epochs", "batches", "event_rows", "event_extras", "losses", "strays"):
@@ -69,6 +70,10 @@ def _write(entries: Iterator[Entry], folder: Path) -> None:
         for writer in writers.values():
             writer.close()
         connection.close()
+
+
+def _rows(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
+    return connection.sql(sql).to_arrow_table()
 
 
 def _put(connection: duckdb.DuckDBPyConnection, tables: Tables) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
@@ -25,7 +26,7 @@ from sinks.session import Parameter, Session
 
 CHUNK_ROWS: Final = 1024
 CHUNK_BYTES: Final = 8 << 20
-LOCK_WAIT_S: Final = 3.0
+LOCK_WAIT_S: Final = 5.0
 
 _BATCHES: Final = """SELECT position, source_id, epoch, seq, payload, received_ns, replayed, dialect
 FROM batches WHERE position BETWEEN ? AND ? ORDER BY position"""
@@ -55,9 +56,12 @@ class Direct:
         cursor = self._connection.cursor()
         try:
             cursor.execute("USE log")
-            yield from (batch for batch in run(cursor, sql, list(parameters)) if batch.num_rows)
+            with closing(run(cursor, sql, list(parameters))) as reader:
+                yield from (batch for batch in reader if batch.num_rows)
         except (duckdb.Error, pa.ArrowException) as error:
-            raise LogError(str(error).splitlines()[0], next_step="Compare it with docs/log-schema.md.") from error
+            raise LogError(
+                str(error).splitlines()[0], next_step="Compare it with docs/log-schema.md."
+            ) from error
         finally:
             cursor.close()
 
@@ -77,10 +81,11 @@ class DuckDBReader:
                 "SELECT source_id, source, topic_raw, rank, instance FROM sources"
             )
         }
-        ((self._count, epochs, losses, strays),) = self.rows(
+        ((count, epochs, losses, strays),) = self.rows(
             """SELECT (SELECT count(*) FROM batches), (SELECT count(*) FROM epochs),
             (SELECT count(*) FROM losses), (SELECT count(*) FROM strays)"""
         )
+        self._count = int(count)
         present = {"epochs": epochs, "losses": losses, "strays": strays}
         self._marker_tables = [name for name, count in present.items() if count]
 
@@ -105,7 +110,8 @@ class DuckDBReader:
     def query(self, sql: str, parameters: Sequence[Parameter] = (), /) -> Iterator[pa.RecordBatch]:
         """Rows of one SELECT over the public schema, streamed; ``?`` in it are ``parameters``.
 
-        Read it to its end before the next query: a later one ends it. Raises ``LogError`` for what is not a SELECT or is wrong.
+        Read it to its end before the next query: a later one ends it. Raises ``LogError`` for what is not a
+        SELECT or is wrong.
         """
         return self._way.query(sql, parameters)
 
@@ -134,7 +140,9 @@ class DuckDBReader:
                 at += 1
                 size += len(received.payload)
             if at != upto:
-                raise LogError(f"{self.path} lacks position {at}", next_step="Export what is readable; report this.")
+                raise LogError(
+                    f"{self.path} lacks position {at}", next_step="Export what is readable; report this."
+                )
             height = max(1, min(CHUNK_ROWS, 2 * height, CHUNK_BYTES * height // max(size, 1)))
         if last is None or last >= self._count:
             yield from self._markers(max(at, first), self._count)
@@ -172,7 +180,8 @@ class DuckDBReader:
 
     def _marker_rows(self, table: str, first: int, last: int) -> Iterator[tuple[int, PositionedEntry]]:
         columns, make = _MARKERS[table]
-        sql = f"SELECT marker, next_position, source_id, epoch, {columns} FROM {table} WHERE next_position BETWEEN ? AND ?"
+        sql = f"""SELECT marker, next_position, source_id, epoch, {columns} FROM {table}
+            WHERE next_position BETWEEN ? AND ?"""
         for marker, position, source_id, epoch, *rest in self.rows(sql, [first, last]):
             yield marker, PositionedEntry(position, make(self._sources[source_id], epoch, *rest))
 
@@ -187,8 +196,8 @@ _MARKERS: Final[dict[str, tuple[str, type[EpochBegan] | type[Loss] | type[Stray]
 def open_log(path: str | os.PathLike[str], *, lock_wait_s: float = LOCK_WAIT_S) -> DuckDBReader:
     """Open the log at ``path`` for reading, whether or not a recorder is writing it.
 
-    Raises ``LogError`` when there is none or it is something else, ``LogVersionError`` for another schema, and
-    ``LogLockedError`` when a process holds it that does not answer within ``lock_wait_s`` seconds.
+    Raises ``LogError`` when there is none or it is something else, ``LogVersionError`` for another schema,
+    and ``LogLockedError`` when a process holds it that does not answer within ``lock_wait_s`` seconds.
     """
     real = Path(os.path.realpath(path))
     _check(real)
@@ -222,6 +231,8 @@ def _check(path: Path) -> None:
     if path.is_dir():
         raise LogError(f"{path} is a folder", next_step="Name the log file itself.")
     if not path.exists():
-        raise LogError(f"there is no log at {path}", next_step="Make one with `kvbus record` or `kvbus import`.")
+        raise LogError(
+            f"there is no log at {path}", next_step="Make one with `kvbus record` or `kvbus import`."
+        )
     if not os.access(path, os.R_OK):
         raise LogError(f"{path} may not be read", next_step="Read it as the user who recorded it.")

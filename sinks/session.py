@@ -1,12 +1,15 @@
 """How another process reads a log that is being written: one connection, one unchanging snapshot.
 
-The recorder listens on a Unix socket beside the log (``LOG.sock``, mode 0600; for paths longer than the system allows
-in /tmp/kvbus-UID/, mode 0700). A frame is a length (u32, big-endian), a kind (one byte) and that many bytes::
+The recorder listens on a Unix socket beside the log (``LOG.sock``, mode 0600; for paths longer than the
+system allows in /tmp/kvbus-UID/, mode 0700). A frame is a length (u32, big-endian), a kind (one byte) and
+that many bytes::
 
     recorder → reader   H {"pid": …}          at once: whom one speaks to
     reader → recorder   Q {"sql": …, "parameters": […]}
     recorder → reader   S schema  B batch  B batch …  Z     Arrow IPC messages, then the end
-                        E {"problem": …}                    instead of any of these
+                        E {"problem": …}                    instead of any of these, and the end
+
+Every Q gets one Z or E; a Q that comes in the middle of an answer cuts it short.
 
 A reader that does not read is not sent more than the socket holds; one that goes away leaves nothing behind.
 Nothing can be written: only single SELECT statements pass, in a read-only transaction.
@@ -34,6 +37,7 @@ ADDRESS_MAX: Final = 107
 """Bytes in ``sun_path`` on Linux, less the final zero."""
 
 HELLO_WAIT_S: Final = 5.0
+HELLO_BYTES_MAX: Final = 1 << 16
 
 Parameter = int | float | str | None
 
@@ -76,10 +80,13 @@ def send(peer: socket.socket, kind: bytes, *parts: bytes | memoryview | pa.Buffe
         peer.sendall(part)
 
 
-def receive(peer: socket.socket) -> tuple[bytes, bytearray]:
-    """Read one frame. Raises ``EOFError`` when the other side is gone, ``OSError`` on a timeout."""
+def receive(peer: socket.socket, limit: int = FRAME_MAX) -> tuple[bytes, bytearray]:
+    """Read one frame of at most ``limit`` bytes.
+
+    Raises ``EOFError`` when the other side is gone or talks nonsense, ``OSError`` on a timeout.
+    """
     size, kind = FRAME.unpack(_exactly(peer, FRAME.size))
-    if size > FRAME_MAX:
+    if size > limit:
         raise EOFError(f"a frame of {size} bytes")
     return kind, _exactly(peer, size)
 
@@ -120,7 +127,7 @@ class Session:
             if where.parent != path.parent and not is_private(where.parent):
                 raise ConnectionRefusedError(f"{where.parent} is not a private folder of this user")
             self._peer.connect(os.fsencode(where))
-            kind, body = receive(self._peer)
+            kind, body = receive(self._peer, HELLO_BYTES_MAX)
         except (OSError, EOFError) as error:
             self._peer.close()
             raise LogLockedError(
@@ -135,16 +142,19 @@ class Session:
 
     def query(self, sql: str, parameters: Sequence[Parameter] = (), /) -> Iterator[pa.RecordBatch]:
         """Rows of one SELECT, streamed. A later query ends an earlier one that was not read to its end."""
-        self._drain()
-        token = self._streaming = object()
+        is_stale, token = self._streaming is not None, object()
+        self._streaming = token
         try:
             send(self._peer, b"Q", msgspec.json.encode(Query(sql, list(parameters))))
+            if is_stale:
+                self._drain()
             schema = self._next_schema()
             while batch := self._next_batch(schema):
                 yield batch
                 if self._streaming is not token:
                     raise LogError(
-                        "this query was ended by a later one", next_step="Read one query at a time to its end."
+                        "this query was ended by a later one",
+                        next_step="Read one query at a time to its end.",
                     )
         except (OSError, EOFError) as error:
             self._streaming = None
@@ -173,14 +183,9 @@ class Session:
         raise _problem(self._path, body)
 
     def _drain(self) -> None:
-        try:
-            while self._streaming is not None:
-                kind, _ = receive(self._peer)
-                if kind in (b"Z", b"E"):
-                    self._streaming = None
-        except (OSError, EOFError) as error:
-            self._streaming = None
-            raise LogError(f"the recorder of {self._path} went away: {error}", next_step="Open it again.") from error
+        """Skip the rest of an earlier answer: the recorder cuts it short when it sees the next query."""
+        while receive(self._peer)[0] not in (b"Z", b"E"):
+            pass
 
 
 def _problem(path: Path, body: bytearray) -> LogError:

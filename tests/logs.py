@@ -37,7 +37,9 @@ def of_payload(source: SourceId, seq: int, payload: bytes, *, epoch: int = 0) ->
     """A batch of the given bytes."""
     reader = DialectReader()
     batch = reader.read(payload)
-    return Received(source, epoch, seq, payload, 1_700_000_000_000_000_000 + seq, False, batch, reader.dialect)
+    return Received(
+        source, epoch, seq, payload, 1_700_000_000_000_000_000 + seq, False, batch, reader.dialect
+    )
 
 
 def stored(*hashes: int, medium: str | None = "GPU", parent: int | None = None) -> BlockStored:
@@ -75,7 +77,9 @@ def everything() -> list[Entry]:
         received(B, 0, AllBlocksCleared(), stored(2**64 - 1, medium="cpu"), removed(2**63, medium=None)),
         of_payload(A, 6, b"\xc1 no msgpack at all"),
         Stray(A, 0, 5, b"other bytes", 13, "conflict"),
-        of_payload(A, 7, bytes.fromhex("93cb3ff80000000000009281a474797065a54f7468657292a64f7468657232a3475055c0")),
+        of_payload(
+            A, 7, bytes.fromhex("93cb3ff80000000000009281a474797065a54f7468657292a64f7468657232a3475055c0")
+        ),
         Loss(A, 0, 8, 9, "no_replay", 14),
         received(BYTES, 1, stored(5, medium=None), form="array"),
         EpochBegan(A, 1, "incarnation", "beef", 15),
@@ -107,7 +111,8 @@ def expected(entries: Iterable[Entry]) -> dict[SourceId, tuple[int, int, str]]:
 
 def in_short(standings: dict[SourceId, Standing]) -> dict[SourceId, tuple[int, int, str]]:
     return {
-        source: (standing.epoch, standing.next_seq, standing.incarnation) for source, standing in standings.items()
+        source: (standing.epoch, standing.next_seq, standing.incarnation)
+        for source, standing in standings.items()
     }
 
 
@@ -125,7 +130,9 @@ STORED = st.builds(
     lora_id=MAYBE_INT,
     medium=st.none() | TEXT | st.sampled_from(["GPU", "cpu", "STORAGE"]),
     lora_name=st.none() | TEXT,
-    extra_keys=st.builds(tokens, st.none() | st.lists(st.binary(max_size=3) | TEXT | st.floats(width=32), max_size=2)),
+    extra_keys=st.builds(
+        tokens, st.none() | st.lists(st.binary(max_size=3) | TEXT | st.floats(width=32), max_size=2)
+    ),
     group_idx=MAYBE_INT,
     kv_cache_spec_kind=st.none() | TEXT,
     session_id=st.none() | TEXT,
@@ -145,7 +152,7 @@ EVENTS = st.lists(STORED | REMOVED | st.builds(AllBlocksCleared), max_size=4)
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[Entry]:
-    """Entries of a few sources in a right order: seqs grow, epochs grow, holes are losses or are not noticed."""
+    """Entries of a few sources in a right order: numbers grow, holes are losses or go unnoticed."""
     next_seqs: dict[tuple[SourceId, int], int] = {}
     entries: list[Entry] = []
     for _ in range(draw(st.integers(0, 12))):

@@ -1,4 +1,4 @@
-"""Columns: the facts of a batch, laid out as rows, hold against a slow and simple reading of the same events."""
+"""Columns: the rows of a batch hold against a slow and simple reading of the same events."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from kvbus import columns
 from kvbus.columns import Columns
 from kvbus.events import (
     AllBlocksCleared,
@@ -59,7 +58,12 @@ def plainly(event: Event) -> dict[str, Any]:
         return {"kind": "Undecodable", "medium": None, "hashes": [], "error": event.why}
     if isinstance(event, Unrecognized):
         return {"kind": event.tag, "hashes": []}
-    row: dict[str, Any] = {"kind": type(event).__name__, "emit_seq": event.emit_seq, "hashes": [], "medium": None}
+    row: dict[str, Any] = {
+        "kind": type(event).__name__,
+        "emit_seq": event.emit_seq,
+        "hashes": [],
+        "medium": None,
+    }
     if event.emit_seq is not None and event.emit_seq < 0:
         row["emit_seq"] = None
     if isinstance(event, AllBlocksCleared):
@@ -103,7 +107,9 @@ def check(entries: list[Entry]) -> None:
     assert at == len(found)
 
 
-@pytest.mark.parametrize("name", ["vllm011_gpu_int", "vllm032_gpu_int", "vllm032_restart", "sglang0523_radix"])
+@pytest.mark.parametrize(
+    "name", ["vllm011_gpu_int", "vllm032_gpu_int", "vllm032_restart", "sglang0523_radix"]
+)
 def test_rows_of_real_streams(captures: Path, name: str) -> None:
     """Every event of a real stream is a row that says what the event says."""
     check(list(of_capture(captures / f"{name}.frames")))
@@ -146,7 +152,7 @@ def test_what_events_say_alike_is_kept_once() -> None:
 
 def test_shapes_without_end_are_forgotten_not_mixed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stream of ever new media keeps a bounded memory, and every row still finds its own shape."""
-    monkeypatch.setattr(columns, "SHAPES_MAX", 10)
+    monkeypatch.setattr("kvbus.columns.SHAPES_MAX", 10)
     check([received(A, seq, removed(1, medium=f"m{seq % 37}")) for seq in range(200)])
 
 
@@ -159,7 +165,7 @@ def test_numbers_too_large_for_a_column_are_null() -> None:
 
 
 def test_unknown_events_keep_their_content() -> None:
-    """An event under an unknown tag has its tag as kind, its medium, and all its keys as JSON in ``extra``."""
+    """An event under an unknown tag has the tag as kind, its medium, and its keys as JSON in ``extra``."""
     payload = bytes.fromhex("93cb3ff80000000000009183a474797065a54f74686572a66d656469756da3637075a16101c0")
     (row,) = joined(built([of_payload(A, 0, payload)]))
     assert (row["kind"], row["medium"], row["medium_raw"]) == ("Other", "CPU", "cpu")

@@ -33,6 +33,7 @@ FORBIDDEN = {
 
 PUBLIC = [
     "AllBlocksCleared",
+    "Arrival",
     "Audit",
     "BlockRemoved",
     "BlockStored",

@@ -1,4 +1,6 @@
-"""JSON lines: what they look like, that nothing is lost on the way, and that a part is never taken for a whole."""
+"""JSON lines: what they look like, that nothing is lost on the way, and that a part is never taken for a
+whole.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from kvbus.errors import CaptureError
 from kvbus.events import BlockStored, EventBatch, Undecodable, tokens
 from kvbus.lines import encode_line, lines_of, read_entries, read_lines
 from kvbus.log import Entry, Received
-from tests.logs import A, BYTES, everything, histories, of_capture, of_payload, received, removed, stored
+from tests.logs import BYTES, A, everything, histories, of_capture, of_payload, received, removed, stored
 
 
 def through(entries: list[Entry], *, payload: bool) -> list[Entry]:
@@ -161,7 +163,10 @@ def test_a_filtered_stream_is_refused() -> None:
         (encode_line(received(A, 0, removed(1))).replace(b'"hashes":[1]', b'"hashes":"1"'), "line 1"),
         (encode_line(received(A, 0, removed(1))).replace(b'"seq":0', b'"seq":"0"'), "line 1"),
         (encode_line(received(A, 0, removed(1))).replace(b'"ts":1.5,', b""), "ts"),
-        (encode_line(received(A, 0, removed(1)), payload=True).replace(b'"payload":"k', b'"payload":"*'), "line 1"),
+        (
+            encode_line(received(A, 0, removed(1)), payload=True).replace(b'"payload":"k', b'"payload":"*'),
+            "line 1",
+        ),
     ],
 )
 def test_bad_lines_are_named(line: bytes, why: str) -> None:

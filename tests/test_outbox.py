@@ -37,7 +37,7 @@ def emptied(outbox: Outbox) -> list[int]:
 
 @given(st.lists(st.integers(1, 5) | st.integers(-4, -1), max_size=30), st.integers(1, 6))
 def test_every_batch_or_its_loss_is_in_its_place(steps: list[int], limit: int) -> None:
-    """However putting (n batches) and taking (-n items) alternate, each batch or its loss comes in its place."""
+    """However putting (n batches) and taking (-n items) alternate, each batch or its loss is in its place."""
     outbox, put, story = Outbox(limit), 0, list[int]()
     for step in steps:
         if step < 0 and len(outbox):

@@ -29,7 +29,7 @@ def brought(kvbus: Kvbus, *args: Path | str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("name", SMALL)
 def test_an_imported_capture_counts_what_its_oracle_counts(name: str, captures: Path, kvbus: Kvbus) -> None:
-    """Messages, events and blocks by kind and medium, and first and last seq equal what was counted without kvbus."""
+    """Messages, events and blocks by kind and medium, first and last seq: as counted without kvbus."""
     meta = json.loads((captures / f"{name}.meta.json").read_text())
     brought(kvbus, captures / f"{name}.frames", "-o", "x.duckdb")
     told = stat(kvbus, "x.duckdb")
@@ -50,7 +50,7 @@ def test_an_imported_capture_counts_what_its_oracle_counts(name: str, captures: 
 
 
 def test_the_same_file_again_adds_nothing(captures: Path, kvbus: Kvbus) -> None:
-    """Twice in one command, or again later: nothing is doubled, even where the engine restarted in between."""
+    """Twice in one command, or again later: nothing is doubled, even where the engine restarted."""
     capture = captures / "vllm032_restart.frames"
     first, second = brought(kvbus, capture, capture, "-o", "x.duckdb")
     (third,) = brought(kvbus, capture, "-o", "x.duckdb")
@@ -114,7 +114,7 @@ def test_an_empty_capture_is_a_capture(kvbus: Kvbus, tmp_path: Path) -> None:
 
 
 def test_a_replay_capture_is_read_as_well(captures: Path, kvbus: Kvbus, tmp_path: Path) -> None:
-    """Frames as a replay client got them, end marker included, give the same batches; a live capture adds none."""
+    """Frames as a replay client got them give the same batches; the live capture then adds none."""
     from kvbus.capture import CaptureWriter, read_capture
 
     live = captures / "vllm011_gpu_int.frames"
@@ -163,7 +163,7 @@ def test_an_export_brings_the_same_log(form: str, captures: Path, kvbus: Kvbus, 
 
 
 def test_several_sources_are_several_captures(captures: Path, kvbus: Kvbus, tmp_path: Path) -> None:
-    """Each source gets a file of its own, told on stderr; --source takes one, under the name that was given."""
+    """Each source gets a file of its own, told on stderr; --source takes one, under the given name."""
     names = ("sglang0523_radix", "vllm011_gpu_int")
     brought(kvbus, *(captures / f"{name}.frames" for name in names), "-o", "two.duckdb")
     done = kvbus("export", "two.duckdb", "-o", "two.frames")

@@ -82,9 +82,8 @@ def test_settings_may_come_from_a_file(
     engine: Engine, said: list[Message], start: Callable[..., Running], kvbus: Kvbus, tmp_path: Path
 ) -> None:
     """With kvbus.toml, `kvbus record` needs no flags, and `kvbus stat` knows the log."""
-    (tmp_path / "kvbus.toml").write_text(
-        f'log = "x.duckdb"\n[[feed]]\nendpoint = "{engine.endpoint}"\nreplay = "{engine.replay}"\nname = "engine-0"\n'
-    )
+    feed = f'endpoint = "{engine.endpoint}"\nreplay = "{engine.replay}"\nname = "engine-0"\n'
+    (tmp_path / "kvbus.toml").write_text(f'log = "x.duckdb"\n[[feed]]\n{feed}')
     running = start("record", "-n", "10")
     engine.play(said[:10])
     assert running.finish()[0] == 0

@@ -10,8 +10,9 @@ from pathlib import Path
 import zmq
 
 from kvbus.capture import CaptureWriter
+from kvbus.link import Feed
 from kvbus.log import Received
-from kvbus.subscriber import Feed, Subscriber
+from kvbus.subscriber import Subscriber
 from tests.cli.processes import TIMEOUT_S, Kvbus, Message, Running, messages
 
 Start = Callable[..., Running]
@@ -73,10 +74,10 @@ def test_a_part_of_a_log_keeps_its_numbers(
     assert player.finish()[0] == 0
 
 
-def test_without_a_subscriber_it_waits_unless_told_not_to(
+def test_it_waits_for_a_subscriber_unless_told_not_to(
     log: Path, sockets: Path, start: Start, kvbus: Kvbus
 ) -> None:
-    """--no-wait publishes to nobody and leaves; without it the replay waits, and Ctrl-C ends the waiting with 0."""
+    """--no-wait publishes to nobody and leaves; else the replay waits, and Ctrl-C ends that with 0."""
     live, _ = addresses(sockets)
     done = kvbus("replay", log, "--to", live, "--no-wait")
     assert done.returncode == 0, done.stderr
@@ -88,9 +89,7 @@ def test_without_a_subscriber_it_waits_unless_told_not_to(
     assert waiting.stop()[0] == 0
 
 
-def test_each_stream_gets_an_address_of_its_own(
-    captures: Path, sockets: Path, start: Start, kvbus: Kvbus, tmp_path: Path
-) -> None:
+def test_each_stream_gets_an_address_of_its_own(captures: Path, sockets: Path, kvbus: Kvbus) -> None:
     """A log of two engines is published on two addresses, told on stderr, or on one with --source."""
     for name in ("sglang0523_radix", "vllm011_gpu_int"):
         assert kvbus("import", captures / f"{name}.frames", "-o", "two.duckdb").returncode == 0

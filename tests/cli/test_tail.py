@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.tail import EndOfFeeds, LastBatches, start_of
+from cli.span import EndOfFeeds, LastBatches, start_of
 from kvbus.errors import ConfigError
 from kvbus.events import EventBatch
 from kvbus.link import Notice

@@ -19,7 +19,19 @@ from sinks.duckdb import open_log as open_duckdb
 from sinks.jsonl import JsonlLog
 from sinks.jsonl import open_log as open_jsonl
 from sinks.memory import MemoryLog
-from tests.logs import A, B, everything, expected, histories, in_short, numbered, of_capture, received, removed, stored
+from tests.logs import (
+    A,
+    B,
+    everything,
+    expected,
+    histories,
+    in_short,
+    numbered,
+    of_capture,
+    received,
+    removed,
+    stored,
+)
 
 
 class Kind(Protocol):
@@ -93,7 +105,9 @@ def standings(kind: Kind) -> dict[SourceId, Standing]:
 
 
 def test_everything_comes_out_as_it_went_in(kind: Kind) -> None:
-    """Batches, undecodable payloads, unknown events, losses, strays and epochs come out equal and in their places."""
+    """Batches, undecodable payloads, unknown events, losses, strays and epochs come out equal and in their
+    places.
+    """
     write(kind, everything())
     assert read(kind) == numbered(everything())
 
@@ -122,7 +136,9 @@ def test_positions_have_no_gap(kind: Kind, captures: Path) -> None:
     write(kind, entries[300:])
     found = read(kind)
     assert [position for position, _ in found] == list(range(len(entries)))
-    assert [entry.payload for _, entry in found if isinstance(entry, Received)] == [e.payload for e in entries]
+    assert [entry.payload for _, entry in found if isinstance(entry, Received)] == [
+        e.payload for e in entries
+    ]
     assert [entry for _, entry in found] == entries
 
 
@@ -136,7 +152,10 @@ def test_a_part_can_be_read(kind: Kind) -> None:
     assert count == 8
     for first in range(count + 1):
         for last in range(first - 1, count + 1):
-            assert read(kind, first, last) == [pair for pair in whole if first <= pair[0] <= last], (first, last)
+            assert read(kind, first, last) == [pair for pair in whole if first <= pair[0] <= last], (
+                first,
+                last,
+            )
         assert read(kind, first) == [pair for pair in whole if first <= pair[0]]
 
 
@@ -240,7 +259,9 @@ def _files(kind: Kind) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("name", sorted(KINDS))
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 @given(history=histories())
 def test_any_history(name: str, history: list[Entry]) -> None:
     """Whatever comes in the right order comes out equal, and the standings follow from it."""
