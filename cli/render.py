@@ -44,7 +44,6 @@ REASONS: Final = {
 STRAYS: Final = {
     "conflict": "the number exists with other bytes",
     "late": "its place was already declared lost",
-    "stale": "too old to be compared",
 }
 BEGINNINGS: Final = {
     "first_sight": "first seen",

@@ -1,4 +1,4 @@
-"""What the answer to one replay request has shown so far. Memory of a single request; it concludes nothing."""
+"""What the answer to one replay request has shown so far. It remembers, it concludes nothing."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ A batch of its own: ``.`` (no events), ``garbage`` (a payload nobody can read). 
     @p1  @p1#3    whose batches follow, until the next @: source p1, data-parallel rank 3
     restart  restart(content)   a new epoch, numbers from 0      seq(217)   the next number, forward or back
     lost(20)  lost(20,too_old)  numbers used up, a Loss says so  gap(20)    numbers used up, nothing says so
-    conflict(4)  late(4)  stale(4)    a Stray under that number
+    conflict(4)  late(4)    a Stray under that number
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _CHANGE = re.compile(
 _STRANGE = re.compile(r"(?:(?P<medium>[A-Za-z_]\w*):)?\?(?P<tag>\w*)")
 _SOURCE = re.compile(r"@(?P<name>[^#\s]+)(?:#(?P<rank>\d+))?")
 _CONTROL = re.compile(
-    r"(?P<word>restart|lost|gap|seq|conflict|late|stale)(?:\((?P<number>\d+)?,?(?P<word2>[a-z_]+)?\))?"
+    r"(?P<word>restart|lost|gap|seq|conflict|late)(?:\((?P<number>\d+)?,?(?P<word2>[a-z_]+)?\))?"
 )
 
 

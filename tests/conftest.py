@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from kvbus.arrival import Arrival
 from kvbus.capture import read_capture
 from kvbus.dialects import DialectReader
 from kvbus.log import Entry, PositionedEntry, Received
-from kvbus.arrival import Arrival
 from kvbus.sequencer import Sequencer
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -1,4 +1,4 @@
-"""An engine's two sockets, playing a series of batches with the faults of real networks. Real ZeroMQ, own thread."""
+"""An engine's two sockets, playing a series of batches with the faults of real networks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Batch = tuple[bytes, int, bytes]
 
 @dataclass
 class Faults:
-    """Which seqs of the series meet which fate; ``restart_at``: after so many batches, a fresh process from seq 0."""
+    """Which seqs meet which fate; ``restart_at``: after so many batches, a fresh process from seq 0."""
 
     drop: frozenset[int] = frozenset()
     double: frozenset[int] = frozenset()

@@ -146,11 +146,11 @@ def test_an_epoch_does_not_come_back() -> None:
 
 
 def test_the_same_number_with_other_bytes_is_a_violation() -> None:
-    """A conflict is proof that one number was given out twice; late and stale batches are information."""
+    """A conflict is proof that one number was given out twice; late batches are information."""
     assert places(judged("sequence", ". | conflict(0) .")) == [[(0, 0, None)]]
-    aside = judged("sequence", ". | stale(0) late(0) .")
+    aside = judged("sequence", ". | late(0) .")
     assert aside.verdict == "HOLDS"
-    assert len(aside.information) == 2
+    assert len(aside.information) == 1
 
 
 def test_a_loss_of_what_is_there_is_information() -> None:

@@ -64,7 +64,7 @@ def test_two_publishers_alike_on_a_bound_socket_are_told_apart_by_their_connecti
 
 
 def test_a_publisher_that_reconnects_keeps_its_stream() -> None:
-    """After its connection is gone, the next one of the same topic and rank that goes on is the same publisher."""
+    """A connection of the same topic and rank that goes on where a lost one was is the same publisher."""
     feed = Sequencer("f", can_ask=False)
     live(feed, message(0, connection=5), message(0, connection=6))
     feed.disconnected(5, 0)
@@ -108,7 +108,7 @@ def test_a_replay_without_topics_waits_for_a_live_message_to_name_the_stream() -
 
 
 def test_a_replay_without_topics_of_an_idle_engine_is_kept_under_no_topic() -> None:
-    """With no live message to name it, the replayed stream has an empty topic, and a later live one joins it."""
+    """With no live message to name it a replayed stream has an empty topic; a later live one joins it."""
     feed = Sequencer("f", can_ask=True)
     feed.asked()
     live(feed, *[message(seq, topic=None, replayed=True) for seq in range(3)])

@@ -45,7 +45,7 @@ def read(subscriber: Subscriber, until: Callable[[list[Entry]], bool]) -> tuple[
 
 
 def meet(subscriber: Subscriber, publisher: Publisher) -> None:
-    """Poll until the publisher has heard of us: libzmq sends a subscription anew only from its own socket's calls."""
+    """Poll until the publisher has heard of us: libzmq subscribes anew only inside our socket's calls."""
     deadline = time.monotonic() + PATIENCE_S
     while not publisher.wait_for_subscriber(0.02):
         subscriber.poll(0)
@@ -62,7 +62,7 @@ def batches_up_to(count: int) -> Callable[[list[Entry]], bool]:
 
 @pytest.mark.parametrize("topic_in_replay", [True, False])
 def test_a_lossy_doubling_network_changes_nothing(batches: list[Batch], topic_in_replay: bool) -> None:
-    """Lost live messages are fetched from the replay socket, doubled ones counted: the stream is the engine's."""
+    """Lost messages are fetched from the replay socket, doubled ones counted: the stream is the engine's."""
     lost = frozenset(seq for _, seq, _ in batches if seq % 17 == 3)
     twice = frozenset(seq for _, seq, _ in batches if seq % 11 == 5)
     faults = Faults(drop=lost, double=twice, topic_in_replay=topic_in_replay)

@@ -56,7 +56,7 @@ def test_strange_events() -> None:
 
 def test_sources_losses_restarts_and_strays() -> None:
     """Each source has its own numbers; what is missing, set aside or begun anew is an entry in its place."""
-    log = history("@p#3 . | @q . | @p#3 lost(2,too_old) gap(1) . | restart(content) seq(5) . | stale(1)")
+    log = history("@p#3 . | @q . | @p#3 lost(2,too_old) gap(1) . | restart(content) seq(5) . | late(1)")
     p, q = SourceId("p", b"kv", 3), SourceId("q", b"kv")
     told = [(type(at.entry).__name__, at.position, at.entry.source) for at in log]
     assert told == [
@@ -80,7 +80,7 @@ def test_sources_losses_restarts_and_strays() -> None:
     assert isinstance(last, Received)
     assert (last.epoch, last.seq) == (1, 5)
     assert isinstance(stray, Stray)
-    assert (stray.epoch, stray.seq, stray.reason) == (1, 1, "stale")
+    assert (stray.epoch, stray.seq, stray.reason) == (1, 1, "late")
 
 
 WORDS = [

@@ -52,7 +52,7 @@ REASONS: Final = {
     "absent_from_replay": "complete replays lack them: the publisher used the numbers up",
     "replay_incomplete": "the replay broke off or did not answer",
     "restart": "their publisher is gone",
-    "overflow": "more was waiting than the limits allow",
+    "unsequenced": "the recording has no sequence numbers",
 }
 """The reasons of a ``Loss`` in words."""
 
@@ -68,7 +68,7 @@ def begins_epoch(first: Received) -> bool:
 
     Mooncake is known by the ``event_type`` its events carry beside vLLM's keys (``kv_event_publisher.cpp``).
     """
-    if first.seq != 1 or first.dialect == "mooncake":
+    if first.seq != 1:
         return first.seq <= 1
     events = first.batch.events if isinstance(first.batch, EventBatch) else []
     return any(isinstance(e, BlockStored | BlockRemoved) and "event_type" in (e.extra or ()) for e in events)

@@ -2,7 +2,7 @@
 
 Judged from the batches themselves; a ``Loss`` only says why. A hole is VIOLATED whatever its reason: the
 publisher gave those numbers out, and the record does not have them. What is missing before an epoch's first
-batch is no hole: nobody saw the beginning, so UNKNOWN. A new epoch, late and stale strays are information.
+batch is no hole: nobody saw the beginning, so UNKNOWN. A new epoch and late strays are information.
 """
 
 from __future__ import annotations
@@ -130,8 +130,7 @@ class SequenceRule:
             twice = f"{who} epoch {entry.epoch}: batch {entry.seq} was heard twice with different bytes"
             self._violations.add(None, twice, [here])
             return
-        told = {"late": "came after they had been declared lost", "stale": "were too old to be compared"}
-        aside = f"{who}: batches {told.get(entry.reason, entry.reason)} and are kept aside"
+        aside = f"{who}: batches came after they had been declared lost and are kept aside"
         self._information.add((entry.reason, entry.source), aside, [here])
 
 

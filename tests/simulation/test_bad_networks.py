@@ -32,8 +32,7 @@ def said(publisher: SimulatedPublisher) -> dict[int, list[tuple[int, bytes]]]:
 
 
 def check_accounts(entries: list[Entry]) -> None:
-    """Every number below the last one of an epoch is delivered once or declared lost once, in rising order.
-    """
+    """Each number below the last one of an epoch is delivered or declared lost, once, in rising order."""
     place: dict[int, int] = {}
     for entry in entries:
         match entry:
