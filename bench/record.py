@@ -23,7 +23,7 @@ from kvbus.columns import Columns, Tables
 from kvbus.dialects import DialectReader
 from kvbus.link import Feed
 from kvbus.log import Received, SourceId
-from kvbus.pipeline import record
+from kvbus.pipeline import patient_gc, record
 from kvbus.subscriber import Subscriber
 from kvbus.wire import Live
 from sinks import schema
@@ -44,7 +44,8 @@ def recording(stream: Stream, *, rounds: int, batches: int) -> Section:
     inserting: dict[str, list[float]] = {limit: [] for limit in WAL_LIMITS}
     for _ in range(rounds):
         whole.append(events / end_to_end(batches))
-        seconds, tables = build(live)
+        with patient_gc():
+            seconds, tables = build(live)
         building.append(events / seconds)
         for limit in WAL_LIMITS:
             inserting[limit].append(events / insert(tables, wal_limit=limit))

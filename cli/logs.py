@@ -23,12 +23,12 @@ def is_jsonl(path: Path) -> bool:
 def writer(path: Path, *, flush_s: float = 0.25) -> Sink:
     """The log at ``path`` for writing, made if it is not there. Raises ``LogError``.
 
-    ``flush_s``: how long a DuckDB log may gather before it commits by itself. JSON lines wait for ``flush``.
+    ``flush_s``: how long it may gather before it makes durable what it was given.
     """
     if is_jsonl(path):
         from sinks.jsonl import JsonlLog
 
-        return JsonlLog(path)
+        return JsonlLog(path, flush_s=flush_s)
     from sinks.duckdb import DuckDBLog
 
     return DuckDBLog(path, flush_s=flush_s)

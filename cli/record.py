@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Final
@@ -95,8 +95,7 @@ def record(
     path = options.log_of(given)
     # Half of the time to gather batches here, half for the log to gather its rows.
     with stop_signals() as stop, alarm(stop, seconds), logs.writer(path, flush_s=given.flush / 2) as sink:
-        own_flush = sink.flush if logs.is_jsonl(path) else None
-        done = _run(told, given, sink, stop=stop, count=count, own_flush=own_flush)
+        done = _run(told, given, sink, stop=stop, count=count)
     if not given.quiet:
         say(f"recorded {summary(done)} to {path}")
 
@@ -108,9 +107,7 @@ def _run(
     *,
     stop: threading.Event,
     count: int | None,
-    own_flush: Callable[[], None] | None,
 ) -> Progress:
-    """``own_flush``: of a log that makes nothing durable by itself; called after each time it was written."""
     rate = Rate()
     subscriber = Subscriber(feeds_from(told), standings=sink.standings(), idle_s=given.idle or None)
     with subscriber, status_line(quiet=given.quiet) as show:
@@ -118,8 +115,6 @@ def _run(
             say(f"recording from {', '.join(subscriber.endpoints)}; Ctrl-C stops")
 
         def progressed(progress: Progress) -> None:
-            if own_flush is not None:
-                own_flush()
             show(lambda: f"{summary(progress)} · {rate.since(progress.batches):,.0f}/s")
 
         return run(

@@ -6,10 +6,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from msgspec import Struct
@@ -22,7 +24,7 @@ from kvbus.sequencer import Sequencer
 from kvbus.sink import Sink
 from kvbus.subscriber import Subscriber
 
-WRITE_BATCHES: Final = 1024
+WRITE_BATCHES: Final = 256
 """Entries handed to the sink at once when more come than ``flush_s`` lets gather: columns of this height
 stay in cache.
 """
@@ -74,52 +76,95 @@ def record(
     """Write what ``subscriber`` delivers to ``sink`` until ``stop`` is set or ``max_batches`` are in; then
     flush.
 
-    An entry is handed to the sink at most ``flush_s`` seconds after it was delivered. On stopping, holes
+    An entry is handed to the sink at most ``flush_s`` seconds after it was delivered, and durable as long
+    again after that at the latest. On stopping, holes
     whose replay is under way get ``GRACE_S`` seconds; what is still missing then is declared lost, so that
     what waited behind it is kept. Raises what the sink raises (``LogError``); everything it had made
     durable stays.
     """
-    progress = Progress()
-    gathered: list[Entry] = []
-    oldest = 0.0
+    recording = _Recording(subscriber, sink, flush_s=flush_s, max_batches=max_batches)
+    recording.on_progress, recording.on_notice = on_progress, on_notice
+    with patient_gc():
+        return recording.run(stop)
 
-    def hand_over() -> None:
-        if gathered:
-            sink.write(gathered)
-            progress.count(gathered)
-            gathered.clear()
-        progress.waiting = subscriber.waiting
-        progress.other = subscriber.counts()
-        if on_progress is not None:
-            on_progress(progress)
 
-    def gather(timeout_s: float) -> None:
-        nonlocal oldest
-        for item in subscriber.poll(timeout_s):
-            if not isinstance(item, Notice):
-                gathered.append(item)
-            elif on_notice is not None:
-                on_notice(item)
+@contextlib.contextmanager
+def patient_gc() -> Iterator[None]:
+    """Let the cyclic garbage collector look less often: entries make no cycles, and looking through all that
+    wait costs a tenth of the time of recording them."""
+    before = gc.get_threshold()
+    gc.set_threshold(50_000, 20, 100)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
+class _Recording:
+    """One run of ``record``: what was delivered and not yet handed over, and since when."""
+
+    def __init__(
+        self, subscriber: Subscriber, sink: Sink, *, flush_s: float, max_batches: int | None
+    ) -> None:
+        self.on_progress: Callable[[Progress], None] | None = None
+        self.on_notice: Callable[[Notice], None] | None = None
+        self._subscriber = subscriber
+        self._sink = sink
+        self._flush_s = flush_s
+        self._max_batches = max_batches
+        self._progress = Progress()
+        self._gathered: list[Entry] = []
+        self._delivered = 0
+        self._oldest = 0.0
+        self._written = 0.0
+
+    def run(self, stop: threading.Event) -> Progress:
+        while not stop.is_set() and not self._full():
+            self._gather(min(self._flush_s, 0.1))
+        deadline = time.monotonic() + GRACE_S
+        while self._subscriber.waiting and time.monotonic() < deadline and not self._full():
+            self._gather(0.02)
+        if not self._full():
+            self._gathered += self._subscriber.finish()
+        self._hand_over()
+        self._sink.flush()
+        return self._progress
+
+    def _full(self) -> bool:
+        return self._max_batches is not None and self._delivered >= self._max_batches
+
+    def _gather(self, timeout_s: float) -> None:
+        for item in self._subscriber.poll(timeout_s):
+            if type(item) is Received:
+                if self._full():
+                    break
+                self._delivered += 1
+                self._gathered.append(item)
+            elif not isinstance(item, Notice):
+                self._gathered.append(item)
+            elif self.on_notice is not None:
+                self.on_notice(item)
         now = time.monotonic()
-        if not gathered:
-            oldest = now
-        if len(gathered) >= WRITE_BATCHES or now - oldest >= flush_s:
-            hand_over()
-            oldest = now
+        if not self._gathered:
+            self._oldest = now
+        if len(self._gathered) >= WRITE_BATCHES or now - self._oldest >= self._flush_s:
+            self._hand_over()
+            self._oldest = self._written = now
+        elif self._written and not self._gathered and now - self._written >= self._flush_s:
+            # A busy sink sees to that itself; the end of a burst would wait for the next one.
+            self._sink.flush()
+            self._written = 0.0
 
-    def full() -> bool:
-        return max_batches is not None and progress.batches + len(gathered) >= max_batches
-
-    while not stop.is_set() and not full():
-        gather(min(flush_s, 0.1))
-    deadline = time.monotonic() + GRACE_S
-    while subscriber.waiting and time.monotonic() < deadline and not full():
-        gather(0.02)
-    if not full():
-        gathered += subscriber.finish()
-    hand_over()
-    sink.flush()
-    return progress
+    def _hand_over(self) -> None:
+        progress = self._progress
+        if self._gathered:
+            self._sink.write(self._gathered)
+            progress.count(self._gathered)
+            self._gathered.clear()
+        progress.waiting = self._subscriber.waiting
+        progress.other = self._subscriber.counts()
+        if self.on_progress is not None:
+            self.on_progress(progress)
 
 
 def ingest(

@@ -18,6 +18,10 @@ class Recent:
     def get(self, seq: int) -> bytes | None:
         return self._by_seq.get(seq)
 
+    def payloads(self) -> dict[int, bytes]:
+        """What is remembered, oldest first."""
+        return dict(self._by_seq)
+
     def add(self, seq: int, payload: bytes) -> None:
         """Remember the newest; forget the oldest where the bounds say so."""
         by_seq = self._by_seq

@@ -32,11 +32,16 @@ ORDER: Final = (
 )
 
 
+STEPS: Final = 4
+"""Inserts that make a full transaction: fewer leave more for its end, each has a fixed price."""
+
+
 class Committer:
     """Owns the thread and the order of transactions; the connection is lent.
 
-    A transaction begins when ``flush_batches`` batches wait, when the oldest waited ``flush_s`` seconds, or
-    at ``flush``. ``put`` blocks while twice ``flush_batches`` wait.
+    A transaction is committed when it holds ``flush_batches`` batches, when its oldest has waited ``flush_s``
+    seconds, or at ``flush``; rows go into it in steps before that, so that little is left to do at the end.
+    ``put`` blocks while twice ``flush_batches`` wait.
     """
 
     def __init__(
@@ -45,10 +50,14 @@ class Committer:
         self._connection = connection
         self._path = path
         self._flush_batches = flush_batches
+        self._step = max(flush_batches // STEPS, 1)
         self._flush_s = flush_s
         self._state = threading.Condition()
         self._waiting: list[Tables] = []
         self._batches = 0
+        self._begun = False
+        self._open_parts = 0
+        self._open_batches = 0
         self._due = 0.0
         self._urgent = False
         self._stopping = False
@@ -65,13 +74,13 @@ class Committer:
             while self._batches >= 2 * self._flush_batches and not self._failure:
                 self._state.wait()
             self._raise_failure()
-            if not self._waiting:
+            if not self._waiting and not self._open_parts:
                 self._due = time.monotonic() + self._flush_s
                 self._state.notify_all()
             self._waiting.append(tables)
             self._batches += batches
             self._put += 1
-            if self._batches >= self._flush_batches:
+            if self._batches >= self._step:
                 self._state.notify_all()
 
     def flush(self) -> None:
@@ -98,9 +107,13 @@ class Committer:
     # -- the thread --------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        while work := self._take():
+        while True:
+            work, commits = self._take()
+            if not commits and not work:
+                return
             try:
-                self._commit(work)
+                with private_files():  # DuckDB makes its write-ahead log anew after each checkpoint
+                    self._step_forward(work, commits=commits)
             except Exception as error:  # whatever it is, the writer must hear of it
                 with self._state:
                     self._failure = _failed(self._path, error)
@@ -108,40 +121,56 @@ class Committer:
                     self._waiting.clear()
                     self._state.notify_all()
                 return
-            with self._state:
-                self._done += len(work)
-                self._state.notify_all()
 
-    def _take(self) -> list[Tables]:
+    def _take(self) -> tuple[list[Tables], bool]:
+        """What to insert next, and whether to commit then; nothing and False when all is done."""
         with self._state:
             while not self._ready():
-                if self._stopping and not self._waiting:
-                    return []
-                self._state.wait(max(self._due - time.monotonic(), 0.0) if self._waiting else None)
+                if self._stopping and not self._waiting and not self._open_parts:
+                    return [], False
+                holds = self._waiting or self._open_parts
+                self._state.wait(max(self._due - time.monotonic(), 0.0) if holds else None)
             work, self._waiting = self._waiting, []
+            full = self._open_batches + self._batches >= self._flush_batches
+            commits = full or self._pressed()
+            self._open_parts += len(work)
+            self._open_batches += self._batches
             self._batches = 0
             self._urgent = False
             self._state.notify_all()
-            return work
+            return work, commits
 
     def _ready(self) -> bool:
-        if not self._waiting:
-            return False
-        full = self._batches >= self._flush_batches
-        return full or self._urgent or self._stopping or time.monotonic() >= self._due
+        if self._batches >= self._step:
+            return True
+        return bool(self._waiting or self._open_parts) and self._pressed()
 
-    def _commit(self, work: list[Tables]) -> None:
-        with private_files():  # DuckDB makes its write-ahead log anew after each checkpoint
-            self._connection.execute("BEGIN TRANSACTION")
-            try:
-                for name in ORDER:
-                    parts = [tables[name] for tables in work if name in tables]
-                    if parts:
-                        self._insert(name, pa.concat_tables(parts))
-                self._connection.execute("COMMIT")
-            except BaseException:
-                self._rollback()
-                raise
+    def _pressed(self) -> bool:
+        return self._urgent or self._stopping or time.monotonic() >= self._due
+
+    def _step_forward(self, work: list[Tables], *, commits: bool) -> None:
+        """Put ``work`` into the transaction under way, or a new one, and end it if it ``commits``."""
+        try:
+            if not self._begun:
+                self._connection.execute("BEGIN TRANSACTION")
+                self._begun = True
+            for name in ORDER:
+                parts = [tables[name] for tables in work if name in tables]
+                if parts:
+                    self._insert(name, pa.concat_tables(parts))
+            if not commits:
+                return
+            self._connection.execute("COMMIT")
+            self._begun = False
+        except BaseException:
+            self._rollback()
+            raise
+        with self._state:
+            self._done += self._open_parts
+            self._open_parts = self._open_batches = 0
+            if self._waiting:
+                self._due = time.monotonic() + self._flush_s
+            self._state.notify_all()
 
     def _insert(self, name: str, rows: pa.Table) -> None:
         # Registered under a name of its own: a Python variable named like a table is shadowed by the table.

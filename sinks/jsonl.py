@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -28,8 +29,10 @@ class JsonlLog:
     Raises ``LogLockedError`` when another process writes it, ``LogError`` when it is not such a log.
     """
 
-    def __init__(self, path: str | os.PathLike[str], /) -> None:
+    def __init__(self, path: str | os.PathLike[str], /, *, flush_s: float = 0.25) -> None:
         self.path = Path(path)
+        self._flush_s = flush_s
+        self._flushed = time.monotonic()
         self._file = _open(self.path)
         self._failure: OSError | None = None
         try:
@@ -59,10 +62,13 @@ class JsonlLog:
                 self._file.write(encode_line(entry, payload=True))
         except OSError as error:
             raise self._failed(error) from error
+        if time.monotonic() - self._flushed >= self._flush_s:
+            self.flush()
 
     def flush(self) -> None:
         """Return when everything written is on the disk."""
         self._check()
+        self._flushed = time.monotonic()
         try:
             self._file.flush()
             os.fsync(self._file.fileno())

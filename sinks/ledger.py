@@ -7,13 +7,13 @@ says where each source stands. No files: a sink fills it from what is durable.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 from kvbus.errors import LogError
 from kvbus.events import EventBatch
 from kvbus.log import Entry, EpochBegan, Loss, Received, SourceId, Standing, Stray
+from kvbus.recent import Recent
 
 RECENT_MAX: Final = 256
 RECENT_BYTES_MAX: Final = 4 << 20
@@ -67,9 +67,14 @@ class Standings:
             self.next_seqs[key] = max(self.next_seqs.get(key, 0), entry.seq + 1)
             if isinstance(entry.batch, EventBatch):
                 self._last_ts[key] = entry.batch.ts
-            self._recent.setdefault(key, Recent()).add(entry.seq, entry.payload)
+            self._recent_of(key).add(entry.seq, entry.payload)
         elif isinstance(entry, Loss):
             self.next_seqs[key] = max(self.next_seqs.get(key, 0), entry.last_seq + 1)
+
+    def _recent_of(self, key: tuple[SourceId, int]) -> Recent:
+        if key not in self._recent:
+            self._recent[key] = Recent(batches_max=RECENT_MAX, bytes_max=RECENT_BYTES_MAX)
+        return self._recent[key]
 
     def result(self) -> dict[SourceId, Standing]:
         """Where each source stands."""
@@ -83,23 +88,6 @@ class Standings:
             )
             for source, (epoch, incarnation) in self._epochs.items()
         }
-
-
-class Recent:
-    """The last payloads of a stream, within ``RECENT_MAX`` and ``RECENT_BYTES_MAX``; always the last one."""
-
-    def __init__(self) -> None:
-        self._kept: deque[tuple[int, bytes]] = deque()
-        self._bytes = 0
-
-    def add(self, seq: int, payload: bytes, /) -> None:
-        self._kept.append((seq, payload))
-        self._bytes += len(payload)
-        while len(self._kept) > 1 and (len(self._kept) > RECENT_MAX or self._bytes > RECENT_BYTES_MAX):
-            self._bytes -= len(self._kept.popleft()[1])
-
-    def payloads(self) -> dict[int, bytes]:
-        return dict(self._kept)
 
 
 def _twice(entry: Received, next_seq: int) -> LogError:

@@ -89,7 +89,7 @@ def test_asking_in_between_changes_nothing() -> None:
 
 
 def test_memory_does_not_grow_with_the_log() -> None:
-    """Ten times the history, the same blocks: the audit keeps no more than before (within 64 KiB; the log grew by megabytes)."""
+    """Ten times the history, the same blocks: the audit keeps no more than before."""
 
     def kept(rounds: int) -> int:
         log = history(" | ".join(["g:+a,b,c c:+a | g:-a,b,c c:-a"] * rounds))
