@@ -37,7 +37,15 @@ class Weather:
     lose_marker: float = 0.0
     hole_in_replay: float = 0.0
     slow_replay: float = 0.0
+    clock_back: float = 0.0
+    """The publisher's clock steps back by up to a second within a life."""
+    skew_s: float = 0.0
+    """The next life's clock may be that much behind (another host)."""
+    slow_join: int = 0
+    """Up to so many messages of a new life pass before the reader is connected again."""
     says_hello: bool = False
+    hello_late: bool = False
+    """Hello is answered some messages after the reconnect, as over real sockets."""
     topic_in_replay: bool = True
 
 
@@ -51,11 +59,12 @@ class SimulatedPublisher:
     keep: int = 10_000
     life: int = 0
     next_seq: int = 0
+    clock_ns: int = 0
     kept: deque[tuple[int, bytes]] = field(default_factory=deque)
     said: list[tuple[int, int, bytes]] = field(default_factory=list)
 
     def publish(self, now_ns: int) -> tuple[int, bytes]:
-        ts = now_ns / 1e9
+        ts = (now_ns + self.clock_ns) / 1e9
         payload = msgspec.msgpack.encode((ts, [], 0, self.rng.getrandbits(32)))
         seq = self.next_seq
         self.next_seq += 1
@@ -93,7 +102,9 @@ def simulate(
     reader = Sequencer("sim", can_ask=can_ask, limits=Limits(reorder_ns=20 * STEP_NS))
     entries: list[Entry] = []
     delayed: list[tuple[int, Arrival]] = []
-    now = 1_000_000_000
+    now = 10_000_000_000
+    deaf = 0
+    greeting: int | None = None
 
     def arrival(seq: int, payload: bytes, *, replayed: bool = False) -> Arrival:
         topic = None if replayed and not weather.topic_in_replay else b"kv"
@@ -134,15 +145,24 @@ def simulate(
         now += STEP_NS
         if rng.random() < weather.restart:
             publisher.restart()
-            if weather.says_hello:
+            publisher.clock_ns -= rng.randrange(int(weather.skew_s * 1e9) + 1)
+            deaf = rng.randrange(weather.slow_join + 1)
+            if weather.says_hello and not weather.hello_late:
                 entries.extend(reader.hello(publisher.info))
             else:
                 reader.connected(now)
+                greeting = rng.randrange(1, 6) if weather.says_hello else None
+        if rng.random() < weather.clock_back:
+            publisher.clock_ns -= rng.randrange(1_000_000_000)
         if rng.random() < weather.burn:
             publisher.burn()
         seq, payload = publisher.publish(now)
         message = arrival(seq, payload)
-        if rng.random() >= weather.lose:
+        if deaf:
+            deaf -= 1
+            if not deaf:
+                reader.connected(now)
+        elif rng.random() >= weather.lose:
             if rng.random() < weather.delay:
                 delayed.append((now + rng.randrange(1, 5) * STEP_NS, message))
             else:
@@ -153,7 +173,12 @@ def simulate(
             delayed.remove((due, late))
             entries.extend(reader.live(late))
         reader.check_integrity()
-        if can_ask and rng.random() < 0.3:
+        if greeting is not None and not deaf:
+            greeting -= 1
+            if greeting == 0:
+                greeting = None
+                entries.extend(reader.hello(publisher.info))
+        elif can_ask and not deaf and rng.random() < 0.3:
             go_on()
         entries.extend(reader.tick(now))
     for _ in range(30 + int(4000 * weather.slow_replay)):
@@ -161,6 +186,8 @@ def simulate(
         if can_ask:
             go_on()
         entries.extend(reader.tick(now))
+    settled = reader.ask_from is None
     entries.extend(reader.finish(now + 10_000_000_000))
     reader.check_integrity()
+    assert settled or not can_ask, "something is wanted for ever"
     return publisher, entries, reader
