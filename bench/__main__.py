@@ -21,6 +21,7 @@ from bench.latency import latency
 from bench.publisher import publisher
 from bench.record import recording
 from bench.stream import Stream, load
+from bench.tiers import tiers
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -36,7 +37,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "parts", nargs="*", metavar="PART", help="decode, publisher, record, latency (default: all)"
+        "parts", nargs="*", metavar="PART", help="decode, publisher, record, latency, tiers (default: all)"
     )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
@@ -47,6 +48,7 @@ def main() -> None:
         "publisher": lambda: publisher(stream, rounds=args.rounds),
         "record": lambda: recording(stream, rounds=args.rounds, batches=33_000),
         "latency": lambda: latency(stream, batches=6000),
+        "tiers": lambda: tiers(rounds=args.rounds),
     }
     if unknown := sorted(set(args.parts) - parts.keys()):
         parser.error(f"no such part: {', '.join(unknown)}")

@@ -28,7 +28,7 @@ def latency(stream: Stream, *, batches: int) -> Section:
     with Source(batches=batches, rate=RATE) as source:
         told = source.addresses
         tail = subprocess.Popen(
-            [sys.executable, "-m", "cli.main", "tail", told.endpoint, "--replay", told.replay, "--quiet"],
+            [sys.executable, "-m", "cli.entry", "tail", told.endpoint, "--replay", told.replay, "--quiet"],
             stdout=subprocess.PIPE,
         )
         try:

@@ -21,7 +21,7 @@ from bench.source import Source
 from bench.stream import Stream
 from kvbus.columns import Columns, Tables
 from kvbus.dialects import DialectReader
-from kvbus.link import Feed
+from kvbus.feed import Feed
 from kvbus.log import Received, SourceId
 from kvbus.pipeline import patient_gc, record
 from kvbus.subscriber import Subscriber

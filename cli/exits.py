@@ -2,7 +2,8 @@
 
 Errors become one message with the next step on stderr, never a traceback, unless asked (``--debug``,
 ``KVBUS_DEBUG=1``). A reader that closed the pipe (``| head``) has seen enough: that is an end like any
-other. SIGINT and SIGTERM ask a command to come to its end; a second one does not wait.
+other. SIGINT and SIGTERM ask a command to come to its end; a second one does not wait. A command that owes an
+answer and has not asked for such patience is interrupted by the first.
 """
 
 from __future__ import annotations
@@ -14,19 +15,21 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, Final
 
 import typer
 from typer.core import TyperGroup
 
+from cli.entry import stoppable
 from kvbus.errors import KvbusError
 
 OK: Final = 0
 NO: Final = 1
 COULD_NOT: Final = 2
 
+INTERRUPTED: Final = "kvbus: interrupted before it was done"
 REPORT: Final = "This is a fault in kvbus. Run it again with --debug and report what it prints."
 
 
@@ -49,24 +52,37 @@ def _debug_wanted(arguments: Sequence[str]) -> bool:
 @contextmanager
 def guarded(*, debug: bool) -> Iterator[None]:
     """Translate what a command raises into an exit code; usage errors and exits pass through to Typer."""
-    try:
-        with pipe_may_close():
-            yield
-    except (typer.Exit, typer.Abort, typer.TyperException, SystemExit):
-        raise
-    except KeyboardInterrupt:
-        print("kvbus: interrupted before it was done", file=sys.stderr)
-        raise typer.Exit(COULD_NOT) from None
-    except KvbusError as error:
-        if debug:
-            traceback.print_exc()
-        print(f"kvbus: {error.problem}.\n       {error.next_step}", file=sys.stderr)
-        raise typer.Exit(COULD_NOT) from error
-    except Exception as error:
-        if debug:
-            traceback.print_exc()
-        print(f"kvbus: unexpected {type(error).__name__}: {error}\n       {REPORT}", file=sys.stderr)
-        raise typer.Exit(COULD_NOT) from error
+    with stop_signals(patient=False) as told:
+        try:
+            with pipe_may_close():
+                yield
+        except (typer.Exit, typer.Abort, typer.TyperException, SystemExit):
+            raise
+        except (Exception, KeyboardInterrupt) as error:
+            if debug:
+                traceback.print_exc()
+            if isinstance(error, OSError):
+                drop_output()
+            if told.is_set() and stoppable():
+                raise typer.Exit(OK) from error
+            # What a library makes of an interruption is no matter of its own.
+            print(INTERRUPTED if told.is_set() else in_words(error), file=sys.stderr)
+            raise typer.Exit(COULD_NOT) from error
+
+
+def in_words(error: BaseException) -> str:
+    """What to say of an error that ends a command: the problem, and on the next line the next step."""
+    match error:
+        case KeyboardInterrupt():
+            return INTERRUPTED
+        case KvbusError():
+            problem, step = f"{error.problem}.", error.next_step
+        case OSError(strerror=str(why)):
+            where = "stdout" if error.filename is None else error.filename
+            problem, step = f"{where}: {why}.", "Check the name, the permissions and the space on the disk."
+        case _:
+            problem, step = f"unexpected {type(error).__name__}: {error}", REPORT
+    return f"kvbus: {problem}\n       {step}"
 
 
 @contextmanager
@@ -76,10 +92,16 @@ def pipe_may_close(code: int = OK) -> Iterator[None]:
         yield
         sys.stdout.flush()
     except BrokenPipeError:
-        # What is still buffered has no reader: the interpreter's own flush at exit must not trip over it.
-        with open(os.devnull, "wb") as nowhere:  # noqa: PTH123 - a descriptor is wanted, not a path
-            os.dup2(nowhere.fileno(), sys.stdout.fileno())
+        drop_output()
         raise typer.Exit(code) from None
+
+
+def drop_output() -> None:
+    """Let what is still to be written to stdout go nowhere: the interpreter's own flush at exit must not trip
+    over it.
+    """
+    with suppress(OSError, ValueError), open(os.devnull, "wb") as nowhere:  # noqa: PTH123 - a descriptor
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 def reader_gone() -> bool:
@@ -93,17 +115,19 @@ def reader_gone() -> bool:
 
 
 @contextmanager
-def stop_signals() -> Iterator[threading.Event]:
-    """An event that the first SIGINT or SIGTERM sets; the second raises KeyboardInterrupt where it strikes.
+def stop_signals(*, patient: bool = True) -> Iterator[threading.Event]:
+    """An event that the first SIGINT or SIGTERM sets; the second raises KeyboardInterrupt where it strikes,
+    the first as well where nobody is ``patient``.
 
     Outside the main thread, where Python takes no signals, the event is simply never set.
     """
     stop = threading.Event()
 
     def note(_number: int, _frame: FrameType | None) -> None:
-        if stop.is_set():
-            raise KeyboardInterrupt
+        repeated = stop.is_set()
         stop.set()
+        if repeated or not patient:
+            raise KeyboardInterrupt
 
     if threading.current_thread() is not threading.main_thread():
         yield stop

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import secrets
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final
@@ -73,6 +74,8 @@ def export(
     if output is not None and output.exists():
         raise LogError(f"{output} exists already", next_step="Choose another name or remove it.")
     with closing(logs.reader(options.log_of(given))) as reader:
+        if source:
+            chosen_sources(reader, source)
         if chosen is Form.PARQUET:
             assert output is not None
             to_parquet(reader, output, source or [])
@@ -108,7 +111,8 @@ def to_frames(reader: LogReader, output: Path, names: Sequence[str]) -> None:
     paths = frame_paths(output, chosen_sources(reader, names))
     left_out = written = 0
     with ExitStack() as stack:
-        writers = {path: stack.enter_context(CaptureWriter(path)) for path in sorted(set(paths.values()))}
+        drafts = {path: stack.enter_context(whole(path)) for path in sorted(set(paths.values()))}
+        writers = {path: stack.enter_context(CaptureWriter(draft)) for path, draft in drafts.items()}
         for entry in entries_of(reader, names):
             if isinstance(entry, Received):
                 frames = live_frames(entry.source.topic, entry.seq, entry.payload)
@@ -145,12 +149,28 @@ def to_jsonl(reader: LogReader, output: Path | None, names: Sequence[str]) -> No
             sys.stdout.buffer.flush()
         return
     try:
-        with output.open("xb") as file:
+        with whole(output) as draft, draft.open("xb") as file:
             file.writelines(lines)
     except OSError as error:
         raise LogError(
             f"cannot write {output}: {error.strerror}", next_step="Choose another place."
         ) from error
+
+
+@contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """Another name to write ``path`` under, which becomes ``path`` when all is written, or is removed.
+
+    Raises ``LogError`` when there is something at ``path``.
+    """
+    if path.exists():
+        raise LogError(f"{path} exists already", next_step="Choose another name or remove it.")
+    draft = path.with_name(f".{path.name[:64]}.{secrets.token_hex(4)}.new")
+    try:
+        yield draft
+        draft.rename(path)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def to_parquet(reader: LogReader, output: Path, names: Sequence[str]) -> None:

@@ -83,10 +83,13 @@ def import_(
     forms = [form_of(file) for file in files]
     if source is not None and "lines" in forms:
         raise faulty(["--source: expected only with captures and recordings; JSON lines have their sources"])
-    known = Known(entries_of(path) if path.exists() and path.stat().st_size else ())
     for file, form in zip(files, forms, strict=True):
-        verify(file, form, known, source)
+        verify(file, form, source)
     with logs.writer(path) as sink:
+        # Only now: until we are the writer, another could add what we would then add again.
+        known = Known(entries_of(path))
+        for file, form in zip(files, forms, strict=True):
+            refuse_conflict(file, form, known, source)
         for file, form in zip(files, forms, strict=True):
             done = bring(file, form, sink, known, source)
             if given.json:
@@ -99,6 +102,11 @@ def import_(
 def form_of(path: Path) -> Form:
     """What the file is, by its first bytes. Raises ``CaptureError`` when kvbus does not read it."""
     try:
+        if path.exists() and not path.is_file() and not path.is_dir():
+            raise CaptureError(
+                f"{path} is not a file, but a pipe or a device",
+                next_step="It is read more than once: write what comes out of it into a file, and name that.",
+            )
         with path.open("rb") as file:
             head = file.read(4096)
             file.seek(0)
@@ -116,7 +124,7 @@ def form_of(path: Path) -> Form:
 
 
 def entries_of(path: Path) -> Iterator[Entry]:
-    """What is in the log before. Raises ``LogError``."""
+    """What the log has, also while this process writes it. Raises ``LogError``."""
     with closing(logs.reader(path)) as reader:
         for positioned in reader.entries():
             yield positioned.entry
@@ -126,14 +134,18 @@ def name_of(path: Path, source: str | None) -> str:
     return source or path.stem
 
 
-def verify(path: Path, form: Form, known: Known, source: str | None) -> None:
+def verify(path: Path, form: Form, source: str | None) -> None:
     """Read the file to its end. Raises ``CaptureError`` for what would go wrong half way."""
-    if form == "capture":
-        for _ in read_capture(path):
-            pass
+    for _ in read_capture(path) if form == "capture" else entries_in(path, form, source):
+        pass
+
+
+def refuse_conflict(path: Path, form: Form, known: Known, source: str | None) -> None:
+    """Raise ``CaptureError`` when the log has another recording under the name that this one would get."""
+    if form != "recording":
         return
     for entry in entries_in(path, form, source):
-        if form == "recording" and known.conflict(entry):
+        if known.conflict(entry):
             raise CaptureError(
                 f"the log has another recording under {entry.source.source}",
                 next_step=f"Give {path} a name of its own with --source.",

@@ -6,6 +6,7 @@ wait for a database.
 
 from __future__ import annotations
 
+import stat
 from pathlib import Path
 from typing import Final
 
@@ -20,11 +21,35 @@ def is_jsonl(path: Path) -> bool:
     return path.suffix.lower() in JSONL_SUFFIXES
 
 
+def is_file(path: Path) -> bool:
+    """Whether there is a file at ``path``; False: nothing.
+
+    Raises ``LogError`` for anything else: a folder, or a pipe, which is waited for and can be read once only.
+    """
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise LogError(
+            f"{path} cannot be opened: {error.strerror}", next_step="Check its name, folder and rights."
+        ) from error
+    if stat.S_ISDIR(mode):
+        raise LogError(f"{path} is a folder", next_step="Name the log file itself.")
+    if not stat.S_ISREG(mode):
+        raise LogError(
+            f"{path} is not a file, but a pipe or a device",
+            next_step="Write what comes out of it into a file, and name that.",
+        )
+    return True
+
+
 def writer(path: Path, *, flush_s: float = 0.25) -> Sink:
     """The log at ``path`` for writing, made if it is not there. Raises ``LogError``.
 
     ``flush_s``: how long it may gather before it makes durable what it was given.
     """
+    is_file(path)
     if is_jsonl(path):
         from sinks.jsonl import JsonlLog
 
@@ -36,7 +61,7 @@ def writer(path: Path, *, flush_s: float = 0.25) -> Sink:
 
 def reader(path: Path) -> LogReader:
     """The log at ``path`` for reading, whether or not it is being written. Raises ``LogError``."""
-    if not path.exists():
+    if not is_file(path):
         raise LogError(
             f"there is no log at {path}",
             next_step="Check the name; `kvbus record` and `kvbus import` make one.",

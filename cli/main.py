@@ -63,12 +63,3 @@ app.command(epilog=stat.EPILOG)(stat.stat)
 app.command(epilog=check.EPILOG)(check.check)
 app.command("import", epilog=import_.EPILOG)(import_.import_)
 app.command(epilog=export.EPILOG)(export.export)
-
-
-def main() -> None:
-    """The console script. Leaves by ``SystemExit``."""
-    app(prog_name="kvbus")
-
-
-if __name__ == "__main__":
-    main()

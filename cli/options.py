@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kvbus.config import FeedSettings, Settings, faulty, load
+from kvbus.config import RANKS_MAX, SECONDS_MAX, FeedSettings, Settings, faulty, load
 
 Endpoints = Annotated[
     list[str] | None,
@@ -34,7 +34,11 @@ Topics = Annotated[
 Ranks = Annotated[
     int | None,
     typer.Option(
-        "--ranks", min=1, metavar="N", help="N data-parallel ranks: each ENDPOINT stands for ports p … p+N-1."
+        "--ranks",
+        min=1,
+        max=RANKS_MAX,
+        metavar="N",
+        help="N data-parallel ranks: each ENDPOINT stands for ports p … p+N-1.",
     ),
 ]
 Bind = Annotated[
@@ -48,6 +52,7 @@ Idle = Annotated[
     typer.Option(
         "--idle",
         min=0,
+        max=SECONDS_MAX,
         metavar="SECONDS",
         help="Say so when nothing came for so long; 0: never. Default: 30.",
     ),

@@ -15,8 +15,8 @@ from cli.exits import stop_signals
 from cli.render import say
 from cli.status import Rate, status_line
 from cli.tail import feeds_from
-from kvbus.config import FeedSettings, Settings
-from kvbus.link import Notice
+from kvbus.config import FLUSH_S_MAX, FLUSH_S_MIN, FeedSettings, Settings
+from kvbus.feed import Notice
 from kvbus.pipeline import Progress
 from kvbus.pipeline import record as run
 from kvbus.sink import Sink
@@ -44,8 +44,8 @@ Flush = Annotated[
     float | None,
     typer.Option(
         "--flush",
-        min=0.001,
-        max=60,
+        min=FLUSH_S_MIN,
+        max=FLUSH_S_MAX,
         metavar="SECONDS",
         help="Longest time until a batch is durable. Default: 0.5.",
     ),
@@ -54,7 +54,10 @@ Count = Annotated[
     int | None,
     typer.Option("--count", "-n", min=1, metavar="N", help="Stop when N batches have been recorded."),
 ]
-For = Annotated[float | None, typer.Option("--for", min=0, metavar="SECONDS", help="Stop after so long.")]
+For = Annotated[
+    float | None,
+    typer.Option("--for", min=0, max=options.SECONDS_MAX, metavar="SECONDS", help="Stop after so long."),
+]
 Quiet = Annotated[
     bool | None, typer.Option("--quiet/--no-quiet", "-q", help="No status and no notices on stderr.")
 ]

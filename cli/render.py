@@ -21,7 +21,7 @@ from cli.filters import Filters
 from cli.format import Cell, Shown, kind_of, plain
 from kvbus.events import BlockRemoved, BlockStored, Event, Undecodable, canonical_medium, token_count
 from kvbus.lines import encode_line
-from kvbus.log import Entry, EpochBegan, Loss, Received, SourceId, Stray
+from kvbus.log import LOSS_REASONS, STRAY_REASONS, Entry, EpochBegan, Loss, Received, SourceId, Stray
 
 HASHES_SHOWN: Final = 2
 STYLES: Final = {
@@ -32,19 +32,6 @@ STYLES: Final = {
     "dim": "dim",
 }
 
-REASONS: Final = {
-    "late_join": "they came before we did, and there is no replay socket to ask",
-    "no_replay": "a hole, and no replay socket to ask",
-    "too_old": "the publisher's replay begins later",
-    "absent_from_replay": "complete replays lack them: the publisher burned the numbers",
-    "replay_incomplete": "the replay did not end or did not answer: nothing is known of them",
-    "restart": "their publisher is gone",
-    "unsequenced": "the recording carries no sequence numbers: nobody can tell how many are missing",
-}
-STRAYS: Final = {
-    "conflict": "the number exists with other bytes",
-    "late": "its place was already declared lost",
-}
 BEGINNINGS: Final = {
     "first_sight": "first seen",
     "incarnation": "the publisher says it is another process",
@@ -152,9 +139,9 @@ def notice_text(entry: Loss | Stray | EpochBegan) -> str:
             if many == 1
             else f"seq {entry.first_seq} to {entry.last_seq} ({many} batches)"
         )
-        return f"lost: {stream} {span}: {REASONS.get(entry.reason, entry.reason)}"
+        return f"lost: {stream} {span}: {LOSS_REASONS.get(entry.reason, entry.reason)}"
     if isinstance(entry, Stray):
-        return f"set aside: {stream} seq {entry.seq}: {STRAYS.get(entry.reason, entry.reason)}"
+        return f"set aside: {stream} seq {entry.seq}: {STRAY_REASONS.get(entry.reason, entry.reason)}"
     return f"epoch {entry.epoch} of {stream}: {BEGINNINGS.get(entry.because, entry.because)}"
 
 
@@ -174,7 +161,7 @@ def say(text: str) -> None:
     """A notice on stderr. Nobody reading it is no reason to stop."""
     try:
         print(f"kvbus: {text}", file=sys.stderr, flush=True)
-    except BrokenPipeError:
+    except OSError:
         sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115 - it replaces a stream for good
 
 

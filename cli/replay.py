@@ -15,7 +15,7 @@ from cli.filters import Hashes, Kinds, Media, RankFilter, filters
 from cli.render import Printer
 from cli.republish import Ends, chosen_sources, publish_to
 from cli.tail import Count, Format, Payload, Quiet, printer_of
-from kvbus.config import Settings, faulty
+from kvbus.config import faulty
 from kvbus.log import Entry
 from kvbus.replay import play, point, speed, within
 
@@ -64,6 +64,7 @@ Linger = Annotated[
     typer.Option(
         "--linger",
         min=0,
+        max=options.SECONDS_MAX,
         metavar="SECONDS",
         help="With --to: stay so long after the last batch and the last replay request. Default: 2.",
     ),
@@ -103,21 +104,34 @@ def replay(
     end = None if until is None else point(until)
     if to is None and (replay_endpoint is not None or no_wait):
         raise faulty(["--replay-endpoint, --no-wait: expected together with --to"])
+    shaped = {
+        "--kind": kind,
+        "--medium": medium,
+        "--rank": rank,
+        "--hash": block_hash,
+        "--format": template,
+        "--json": as_json,
+    }
+    if to is not None and (unheard := [name for name, value in shaped.items() if value]):
+        raise faulty([f"{', '.join(unheard)}: expected without --to, which publishes whole batches"])
+    factor = speed(given.speed)
     chosen = filters(kind, medium, rank, block_hash)
     printer = None if to is not None else printer_of(given, chosen, count, payload=payload)
     reader = logs.reader(options.log_of(given))
     with closing(reader), stop_signals() as stop:
         wanted = within(reader, first=first, until=end)
+        if source:
+            chosen_sources(reader, source)
         if printer is not None:
             mine = (entry for entry in wanted if not source or entry.source.source in source)
-            show(mine, printer, given, stop=stop)
+            show(mine, printer, factor, stop=stop)
             return
         assert to is not None
         streams = chosen_sources(reader, source or [])
         publish_to(Ends(to, replay_endpoint, no_wait), wanted, streams, given, stop=stop, limit=count)
 
 
-def show(entries: Iterator[Entry], printer: Printer, given: Settings, *, stop: threading.Event) -> None:
+def show(entries: Iterator[Entry], printer: Printer, factor: float | None, *, stop: threading.Event) -> None:
     """Print the log: batches and, between them, what is missing and where epochs begin."""
     held: list[Entry] = []
     enough = False
@@ -138,5 +152,5 @@ def show(entries: Iterator[Entry], printer: Printer, given: Settings, *, stop: t
             flush()
 
     with pipe_may_close():
-        play(entries, forward, factor=speed(given.speed), pause=pause)
+        play(entries, forward, factor=factor, pause=pause)
         flush()

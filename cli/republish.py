@@ -65,13 +65,16 @@ def publish_to(
 
 
 def chosen_sources(reader: LogReader, names: Sequence[str]) -> list[SourceId]:
-    """The streams of the log that are wanted, sorted. Raises ``ConfigError`` when there is none."""
+    """The streams of the log that are wanted, sorted. Raises ``ConfigError`` when there is none, or none of a
+    name.
+    """
     there = sources(reader)
-    chosen = [stream for stream in there if not names or stream.source in names]
-    if not chosen:
-        have = ", ".join(sorted({stream.source for stream in there})) or "none"
-        raise faulty([f"--source: nothing to replay; sources with batches are: {have}"])
-    return chosen
+    known = {stream.source for stream in there}
+    if not known or not known.issuperset(names):
+        missing = ", ".join(sorted(set(names) - known)) or "anything"
+        have = ", ".join(sorted(known)) or "none"
+        raise faulty([f"--source: the log has no batches of {missing}; sources with batches are: {have}"])
+    return [stream for stream in there if not names or stream.source in names]
 
 
 def publisher(ends: Ends, index: int) -> Publisher:

@@ -9,7 +9,7 @@ from typing import Final
 from msgspec import Struct
 
 from kvbus.config import faulty
-from kvbus.link import Notice
+from kvbus.feed import Notice
 from kvbus.log import Entry, Received, SourceId
 
 QUIET_S: Final = 1.0

@@ -45,7 +45,10 @@ def stat(
         if given.json:
             sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
         else:
-            show(found, str(path), terminal())
+            console = terminal()
+            with console.capture() as shown:  # rich would end the process itself where the reader has left
+                show(found, plain(str(path)), console)
+            sys.stdout.write(shown.get())
 
 
 def terminal() -> Console:

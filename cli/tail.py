@@ -16,7 +16,7 @@ from cli.format import DIRECTIVES, compile_format
 from cli.render import Printer, human_line, painter
 from cli.span import EndOfFeeds, LastBatches, start_of
 from kvbus.config import FeedSettings, Settings, faulty
-from kvbus.link import Feed, Notice
+from kvbus.feed import Feed, Notice
 from kvbus.log import Entry
 from kvbus.subscriber import Subscriber
 

@@ -5,7 +5,8 @@ they hear into a ``Sink`` (``sinks.duckdb``, ``sinks.jsonl`` …); ``Residency``
 say what a log means. Importing this imports no database and no terminal.
 """
 
-from kvbus.arrival import Arrival
+from kvbus.aggregator import Aggregator, Round, emitted
+from kvbus.arrival import Arrival, Limits
 from kvbus.audit import Audit
 from kvbus.dialects import DialectReader, encode
 from kvbus.errors import (
@@ -31,7 +32,7 @@ from kvbus.events import (
     token_list,
     tokens,
 )
-from kvbus.link import Feed, Notice
+from kvbus.feed import Feed, Notice
 from kvbus.log import (
     Entry,
     EpochBegan,
@@ -53,6 +54,7 @@ from kvbus.verdict import Report, Verdict
 from kvbus.wire import PublisherInfo
 
 __all__ = [
+    "Aggregator",
     "AllBlocksCleared",
     "Arrival",
     "Audit",
@@ -69,6 +71,7 @@ __all__ = [
     "EventBatch",
     "Feed",
     "KvbusError",
+    "Limits",
     "LogError",
     "LogLockedError",
     "LogReader",
@@ -83,6 +86,7 @@ __all__ = [
     "Received",
     "Report",
     "Residency",
+    "Round",
     "Sink",
     "SourceId",
     "Standing",
@@ -94,6 +98,7 @@ __all__ = [
     "Verdict",
     "canonical_hash",
     "canonical_medium",
+    "emitted",
     "encode",
     "ingest",
     "record",

@@ -50,7 +50,7 @@ class Limits(Struct, frozen=True):
     waiting_batches: int = 65_536
     waiting_bytes: int = 256 << 20
     recent_batches: int = 1024
-    recent_bytes: int = 8 << 20
+    recent_bytes: int = 2 << 20
     tries: int = 3
     """Replay requests without an end marker, one after another, before a hole is given up."""
     complete_tries: int = 2

@@ -22,6 +22,9 @@ from kvbus.errors import CaptureError
 
 HEAD_BYTES: Final = 9
 FRAMES_MAX: Final = 255
+NS_MAX: Final = (1 << 63) - 1
+"""The latest time of receipt, in the year 2262; a later one means that the file is not a capture."""
+
 FRAME_BYTES_MAX: Final = 256 << 20
 """No engine comes near: a longer frame means that the file is not a capture."""
 
@@ -53,6 +56,8 @@ def read_records(file: BinaryIO, *, name: str) -> Iterator[Record]:
     while head := _read(file, HEAD_BYTES):
         if len(head) < HEAD_BYTES or (count := head[8]) == 0:
             raise _damaged(name, at, f"its head is {head.hex()}")
+        if (received_ns := int.from_bytes(head[:8], "big")) > NS_MAX:
+            raise _damaged(name, at, f"its time is {received_ns}")
         frames = []
         size = HEAD_BYTES
         for index in range(count):
@@ -69,7 +74,7 @@ def read_records(file: BinaryIO, *, name: str) -> Iterator[Record]:
                 )
             frames.append(frame)
             size += 4 + length
-        yield Record(int.from_bytes(head[:8], "big"), frames)
+        yield Record(received_ns, frames)
         at += size
 
 
@@ -108,6 +113,11 @@ class CaptureWriter:
             raise CaptureError(
                 f"a message of {len(frames)} frames, the longest {longest} bytes, cannot be kept",
                 next_step=f"A record holds 1 to {FRAMES_MAX} frames of at most {FRAME_BYTES_MAX} bytes.",
+            )
+        if not 0 <= received_ns <= NS_MAX:
+            raise CaptureError(
+                f"a message received at {received_ns} ns cannot be kept: no such time",
+                next_step=f"Times are 0 to {NS_MAX} nanoseconds since 1970.",
             )
         parts = [received_ns.to_bytes(8, "big"), bytes((len(frames),))]
         for frame in frames:

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from kvbus.events import BlockStored, Event, EventBatch, Undecodable, Unrecognized, token_count
 from kvbus.log import Entry, EpochBegan, Loss, Received, SourceId, Stray
-from kvbus.shapes import KEYS, SHAPES, SHAPES_MAX, Shapes, content
+from kvbus.shapes import KEYS, SHAPES, SHAPES_MAX, Shapes
 
 INT32_MAX: Final = (1 << 31) - 1
 
@@ -155,7 +155,7 @@ class Columns:
         sources = [entry.source for entry in received]
         # Usually one object throughout: what depends on the source alone is worked out once an object.
         numbers = {id(source): self._source_id(source) for source in {id(x): x for x in sources}.values()}
-        topics = {id(source): _text(source.topic) for source in {id(x): x for x in sources}.values()}
+        topics = {id(source): source.topic_text for source in {id(x): x for x in sources}.values()}
         tables = {
             "batches": pa.table(
                 {
@@ -290,7 +290,7 @@ def _said(event: Event) -> dict[str, str | None]:
         case Undecodable(why=why):
             return {"error": why}
         case Unrecognized():
-            return {"extra": _json(content(event))}
+            return {"extra": _json(event.content)}
         case _:
             return {"extra": _json(event.extra)} if event.extra else {}
 
@@ -307,9 +307,9 @@ def _source_rows(found: list[tuple[int, SourceId]]) -> pa.Table:
         {
             "source_id": number,
             "source": source.source,
-            "topic": _text(source.topic),
+            "topic": source.topic_text,
             "topic_raw": source.topic,
-            "rank": None if source.rank < 0 else source.rank,
+            "rank": source.said_rank,
             "instance": source.instance,
         }
         for number, source in found
@@ -331,7 +331,3 @@ def _rank(entry: Received) -> int | None:
 
 def _why(batch: EventBatch | Undecodable) -> str | None:
     return batch.why if isinstance(batch, Undecodable) else None
-
-
-def _text(topic: bytes) -> str:
-    return topic.decode("utf-8", "backslashreplace")

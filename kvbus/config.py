@@ -21,6 +21,12 @@ from kvbus.errors import ConfigError
 
 FILE_NAME: Final = "kvbus.toml"
 PREFIX: Final = "KVBUS_"
+SECONDS_MAX: Final = 1e9
+"""No time that can be set is longer: thirty years, which every clock can still wait for."""
+
+FLUSH_S_MIN: Final = 0.001
+FLUSH_S_MAX: Final = 60.0
+RANKS_MAX: Final = 65_535
 NOT_SETTINGS: Final = frozenset({"KVBUS_CONFIG", "KVBUS_DEBUG"})
 FOREIGN: Final = re.compile(r"KVBUS(_.*)?_(SERVICE|PORT)(_.*)?|KVBUS_TEST_.*")
 """Kubernetes puts such variables into every pod beside a service called ``kvbus``; tests use theirs."""

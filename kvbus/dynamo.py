@@ -19,7 +19,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta, Raw, Struct, field
 
-from kvbus.capture import unreadable
+from kvbus.capture import NS_MAX, unreadable
 from kvbus.dialects import DialectReader, encode
 from kvbus.errors import CaptureError, EncodeError
 from kvbus.events import AllBlocksCleared, BlockRemoved, BlockStored, KnownEvent, Unrecognized
@@ -67,7 +67,7 @@ class _RouterEvent(Struct):
 
 
 class _Line(Struct):
-    timestamp: U64
+    timestamp: Annotated[int, Meta(ge=0, le=NS_MAX // 1_000_000)]
     event: _RouterEvent
 
 

@@ -100,6 +100,23 @@ class Unrecognized(Struct, frozen=True, gc=False):
     tag: str
     raw: Raw
 
+    @property
+    def content(self) -> dict[Any, Any]:
+        """The event's map; of an array, its elements by number; empty where it cannot be read."""
+        try:
+            content = msgspec.msgpack.decode(self.raw, strict=False)
+        except (msgspec.DecodeError, ValueError, RecursionError):
+            return {}
+        if isinstance(content, list):
+            return dict(enumerate(content))
+        return content if isinstance(content, dict) else {}
+
+    @property
+    def medium(self) -> str | None:
+        """The medium it names as known events do, as it came; None where it names none."""
+        medium = self.content.get("medium")
+        return medium if isinstance(medium, str) else None
+
 
 class Undecodable(Struct, frozen=True, gc=False):
     """An event, or a whole payload, that cannot be read, and why. The bytes are kept."""
@@ -123,6 +140,14 @@ class EventBatch(Struct, frozen=True, gc=False):
     events: list[Event]
     data_parallel_rank: int | None = None
     unknown_keys: int = 0
+
+
+def counts_from_one(batch: EventBatch | Undecodable) -> bool:
+    """Whether this is a Mooncake master's, whose first number is 1, not 0; its events say ``event_type``
+    beside vLLM's keys (``kv_event_publisher.cpp``).
+    """
+    events = batch.events if isinstance(batch, EventBatch) else []
+    return any(isinstance(e, BlockStored | BlockRemoved) and "event_type" in (e.extra or ()) for e in events)
 
 
 def tokens(ids: Sequence[Any] | None) -> Raw:
@@ -167,21 +192,3 @@ def canonical_hash(raw: int | bytes) -> int:
 def canonical_medium(medium: str | None) -> str:
     """The medium as rules and reports name it: upper case, ``GPU`` where the event has none."""
     return "GPU" if medium is None else medium.upper()
-
-
-TIERS: Final = {
-    "GPU": "gpu",
-    "DEVICE": "gpu",
-    "CPU": "cpu",
-    "CPU_PINNED": "cpu",
-    "CPU_TIER1": "cpu",
-    "CPU_TIER2": "disk",
-    "DISK": "disk",
-    "NVME": "disk",
-    "STORAGE": "disk",
-    "EXTERNAL": "external",
-    "NETWORK": "external",
-    "REMOTE": "external",
-    "SHARED": "external",
-}
-"""Which kind of tier a medium is (the table of Dynamo's ``protocols.rs``); anything else is a ``gpu``."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -49,25 +48,21 @@ PLAIN_FIELDS: Final = (
     "emit_seq",
     "reason",
 )
+I32_MAX: Final = 2**31 - 1
+SEQ_MAX: Final = 2**64 - 3
+"""The last number a batch can have: the wire gives the two above it a meaning of their own."""
+
+BOUNDS: Final = (
+    {"rank": (-1, I32_MAX)}
+    | dict.fromkeys(("instance", "epoch", "events"), (0, I32_MAX))
+    | dict.fromkeys(("seq", "first_seq", "last_seq"), (0, SEQ_MAX))
+    | dict.fromkeys(("received_ns", "noticed_ns", "began_ns"), (0, 2**63 - 1))
+)
+"""What a log can hold of each number."""
+
 _DECODE = msgspec.json.Decoder(Line).decode
 _PACK = msgspec.msgpack.Encoder().encode
 _EVENT = msgspec.msgpack.Decoder(BlockStored | BlockRemoved | AllBlocksCleared).decode
-
-
-def read_lines(path: Path) -> Iterator[Entry]:
-    """The entries of the file at ``path``, in order, a batch at a time.
-
-    Raises ``CaptureError``, with the line's number, when the file cannot be opened or at the first line that
-    is not one of ours, is torn, or belongs to a batch that is not whole.
-    """
-    try:
-        file = path.open("rb")
-    except OSError as error:
-        raise CaptureError(
-            f"cannot open {path}: {error.strerror}", next_step="Check its name and rights."
-        ) from error
-    with file:
-        yield from read_entries(iter(lambda: file.readline(LINE_BYTES_MAX), b""), name=str(path))
 
 
 def read_entries(lines: Iterable[bytes], *, name: str) -> Iterator[Entry]:
@@ -89,11 +84,6 @@ class LineReader:
         self._lines: list[Line] = []
         self._dialects: dict[SourceId, DialectReader] = {}
 
-    @property
-    def is_between(self) -> bool:
-        """Whether the last line ended an entry."""
-        return not self._lines
-
     def read(self, data: bytes, /) -> Entry | None:
         """Take the next line; the entry that it completes, if it does. Raises ``CaptureError``."""
         self._number += 1
@@ -101,6 +91,8 @@ class LineReader:
             raise self._fault("the line is torn or too long" if data else "nothing")
         try:
             line = _DECODE(data)
+            if not self._lines:
+                _check_bounds(line)
             if "events" in line:
                 return self._batch_line(line)
             if self._lines:
@@ -108,7 +100,9 @@ class LineReader:
             return self._single(line)
         except KeyError as error:
             raise self._fault(f"the key {error} is missing") from error
-        except (msgspec.MsgspecError, EncodeError, TypeError, ValueError) as error:
+        except EncodeError as error:
+            raise self._fault(error.problem) from error
+        except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise self._fault(str(error)) from error
 
     def end(self) -> None:
@@ -126,6 +120,8 @@ class LineReader:
         index, count = line.get("event", 0), line["events"]
         if index != len(self._lines) or (self._lines and _identity(line) != _identity(self._lines[0])):
             raise ValueError(_incomplete([*self._lines, line]))
+        if not self._lines:
+            _source_of(line)  # a first line of something else is not a batch under way
         self._lines.append(line)
         if len(self._lines) < count:
             return None
@@ -157,6 +153,8 @@ class LineReader:
             raise ValueError(f"no entry is of kind {kind!r}")
         make = _SINGLE[kind]
         found = {name: line[name] for name in make.__struct_fields__ if name != "source"}
+        if kind == "Loss" and found["first_seq"] > found["last_seq"]:
+            raise ValueError("the loss ends before it begins")
         return msgspec.convert(found | {"source": source}, make)
 
     def _read(self, source: SourceId, payload: bytes) -> tuple[EventBatch | Undecodable, str]:
@@ -170,6 +168,14 @@ _SINGLE: Final[dict[str, type[Loss] | type[Stray] | type[EpochBegan]]] = {
     "Stray": Stray,
     "EpochBegan": EpochBegan,
 }
+
+
+def _check_bounds(line: Line) -> None:
+    for name, (low, high) in BOUNDS.items():
+        if name in line and not (type(line[name]) is int and low <= line[name] <= high):
+            raise ValueError(f"{name} is {line[name]!r}, expected {low} … {high}")
+
+
 _IDENTITY: Final = ("source", "topic", "topic_base64", "rank", "instance", "epoch", "seq", "events")
 
 
@@ -187,7 +193,9 @@ def _incomplete(lines: list[Line]) -> str:
 
 def _source_of(line: Line) -> SourceId:
     topic = (
-        b64decode(line["topic_base64"], validate=True) if "topic_base64" in line else line["topic"].encode()
+        b64decode(line["topic_base64"], validate=True)
+        if "topic_base64" in line
+        else msgspec.convert(line["topic"], str).encode()
     )
     found = {"source": line["source"], "topic": topic}
     found |= {name: line[name] for name in ("rank", "instance") if name in line}

@@ -39,11 +39,10 @@ from kvbus.line_reader import (
     Line,
     LineReader,
     read_entries,
-    read_lines,
 )
 from kvbus.log import Entry, EpochBegan, Loss, Received, SourceId, Stray
 
-__all__ = ["LINE_BYTES_MAX", "Line", "LineReader", "encode_line", "lines_of", "read_entries", "read_lines"]
+__all__ = ["LINE_BYTES_MAX", "Line", "LineReader", "encode_line", "lines_of", "read_entries"]
 
 EMPTY: Final = "EmptyBatch"
 

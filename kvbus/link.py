@@ -12,58 +12,30 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from typing import Final, Literal
+from typing import Final
 
 import zmq
-from msgspec import Struct
 from zmq.utils.monitor import recv_monitor_message
 
 from kvbus.arrival import Arrival
 from kvbus.dialects import DialectReader
 from kvbus.endpoints import reader_endpoint
+from kvbus.feed import Feed, Notice
 from kvbus.log import Entry
 from kvbus.sequencer import Sequencer
 from kvbus.sockets import open_at
 from kvbus.wire import HELLO_SEQ, Malformed, ReplayEnd, hello_request, read_live, read_reply, replay_request
 
 NOBLOCK: Final = int(zmq.NOBLOCK)
+MESSAGE_BYTES_MAX: Final = 128 << 20
+"""A larger frame ends its connection: the largest batches of real engines are some megabytes."""
 BUDGET: Final = 1024
 """Messages taken from one socket before the others get their turn."""
 HELLO_TIMEOUT_NS: Final = 1_000_000_000
+LIVES_MAX: Final = 16
+"""How often the numbers of one answer may start over (a forwarder can have kept several lives)."""
 RETRY_NS: Final = 20_000_000
 RETRY_SILENT_NS: Final = 250_000_000
-
-
-class Feed(Struct, frozen=True):
-    """One address to read. ``replay`` is its replay socket's address; ``topics`` are prefixes, ``""`` takes
-    all.
-
-    ``bind``: wait there for publishers that connect, several may. ``source`` is the name in entries
-    (default: ``endpoint``).
-    """
-
-    endpoint: str
-    replay: str | None = None
-    topics: tuple[str, ...] = ("",)
-    bind: bool = False
-    source: str | None = None
-
-    @property
-    def name(self) -> str:
-        return self.source or self.endpoint
-
-
-class Notice(Struct, frozen=True):
-    """Something about a feed that is not part of the stream.
-
-    ``caught_up``: what the replay had when we came is delivered (or there is no replay to ask). ``idle``:
-    nothing came for a while. ``connected`` / ``disconnected``. ``malformed``: a message that is not an
-    event message.
-    """
-
-    kind: Literal["caught_up", "idle", "connected", "disconnected", "malformed"]
-    source: str
-    text: str
 
 
 class Link:
@@ -87,11 +59,14 @@ class Link:
         self._dealer: zmq.Socket[bytes] | None = None
         self._hello = False
         self._heard_ns = 0
+        self._answer_seq = -1
+        self._answer_lives = 0
         self._ask_after_ns = 0
         self._hello_due = feed.replay is not None
         self._caught_up = False
         self.sub = context.socket(zmq.SUB)
         self.sub.set_hwm(hwm)
+        self.sub.setsockopt(zmq.MAXMSGSIZE, MESSAGE_BYTES_MAX)
         self.sub.linger = 0
         self.sub.setsockopt(zmq.RECONNECT_IVL, 50)
         self.sub.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
@@ -117,7 +92,8 @@ class Link:
             message = read_live(frames)
             if isinstance(message, Malformed):
                 self.counts["malformed"] += 1
-                out.append(Notice("malformed", self.feed.name, message.why))
+                if self.counts["malformed"].bit_count() == 1:  # said at 1, 2, 4, 8 …: seen, but no flood
+                    out.append(Notice("malformed", self.feed.name, message.why))
                 continue
             batch = read(message.payload)
             out += live(
@@ -144,7 +120,7 @@ class Link:
         while frame.more:
             frame = receive(NOBLOCK, False)
             frames.append(frame.bytes)
-        return frames, int(frame.get(zmq.SRCFD)) if self.feed.bind else 0
+        return frames, _connection(frame) if self.feed.bind else 0
 
     def take_monitor(self, out: list[Entry | Notice]) -> None:
         while self.monitor.poll(0):
@@ -155,6 +131,10 @@ class Link:
                     self.sequencer.disconnected(event["value"], time.time_ns())
                 continue
             out.append(Notice("connected", self.feed.name, f"connected: {self.feed.endpoint}"))
+            if not self.feed.bind and self._dealer is not None:
+                # The answer under way can be of a process that is gone: of the present one it proves nothing.
+                self.take_replay(out)
+                self._hang_up(0)
             self.sequencer.connected(time.time_ns())
             self._hello_due = self.feed.replay is not None
             self._ask_after_ns = 0
@@ -170,7 +150,6 @@ class Link:
                 frames = self._dealer.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return
-            self._heard_ns = time.monotonic_ns()
             reply = read_reply(frames)
             if isinstance(reply, ReplayEnd):
                 if self._hello:
@@ -183,6 +162,13 @@ class Link:
             if isinstance(reply, Malformed):
                 self.counts["malformed_reply"] += 1
                 continue
+            if self._hello:
+                self.counts["unasked_reply"] += 1  # takes 2**64 - 2 for a small number, or is confused
+                continue
+            if not self._goes_on(reply.seq):
+                self.counts["endless_reply"] += 1
+                self._heard_ns = 0
+                return
             batch = self._reader.read(reply.payload)
             arrival = Arrival(
                 reply.topic if reply.topic_said else None,
@@ -195,6 +181,13 @@ class Link:
             )
             self.counts["replayed"] += 1
             out += self.sequencer.replayed(arrival)
+
+    def _goes_on(self, seq: int) -> bool:
+        """Take note of an answer's progress; False when it goes round in circles."""
+        self._heard_ns = time.monotonic_ns()
+        self._answer_lives += seq <= self._answer_seq
+        self._answer_seq = seq
+        return self._answer_lives <= LIVES_MAX
 
     def keep_time(self, out: list[Entry | Notice]) -> None:
         """Send the request that is due, give up the one that is not answered, let the sequencer's time
@@ -230,10 +223,12 @@ class Link:
         self._hello = start == HELLO_SEQ
         self._dealer = self._context.socket(zmq.DEALER)
         self._dealer.linger = 0
+        self._dealer.setsockopt(zmq.MAXMSGSIZE, MESSAGE_BYTES_MAX)
         self._dealer.set_hwm(0)  # a publisher before vLLM 0.33 drops replies that we do not read at once
         open_at(self._dealer, reader_endpoint(self.feed.replay))
         self._dealer.send_multipart(hello_request() if self._hello else replay_request(start))
         self._heard_ns = now
+        self._answer_seq, self._answer_lives = -1, 0
         if not self._hello:
             self.counts["asked"] += 1
             self.sequencer.asked()
@@ -249,3 +244,10 @@ class Link:
         self.sub.disable_monitor()
         self.monitor.close(0)
         self.sub.close(0)
+
+
+def _connection(frame: zmq.Frame) -> int:
+    try:
+        return int(frame.get(zmq.SRCFD))
+    except zmq.ZMQError:  # inproc has none
+        return 0

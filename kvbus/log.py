@@ -8,7 +8,7 @@ out from them again at any time.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Final, Protocol
 
 from msgspec import Struct
 
@@ -28,6 +28,16 @@ class SourceId(Struct, frozen=True, order=True):
     rank: int = -1
     instance: int = 0
 
+    @property
+    def topic_text(self) -> str:
+        """The topic for people and text columns: bytes that are not UTF-8 as ``\\xNN``."""
+        return self.topic.decode("utf-8", "backslashreplace")
+
+    @property
+    def said_rank(self) -> int | None:
+        """The rank as reports say it: None where payloads carry none."""
+        return None if self.rank < 0 else self.rank
+
 
 class Received(Struct, frozen=True, gc=False):
     """One batch, as it came. ``received_ns`` is our wall clock; ``replayed``: from the replay socket."""
@@ -42,14 +52,28 @@ class Received(Struct, frozen=True, gc=False):
     dialect: str
 
 
-class Loss(Struct, frozen=True, gc=False):
-    """Batches ``first_seq`` … ``last_seq`` (both included) of an epoch that cannot be had, and why.
+LOSS_REASONS: Final = {
+    "late_join": "they came before the first one seen, and there is no replay socket to ask",
+    "no_replay": "there is no replay socket to ask",
+    "too_old": "the publisher's replay begins later",
+    "absent_from_replay": "complete replays lack them: the publisher burned the numbers",
+    "replay_incomplete": "the replay did not end or did not answer: nothing is known of them",
+    "restart": "their publisher is gone",
+    "late": "they came after the round they belong to was out",
+    "unsequenced": "the recording carries no sequence numbers: nobody can tell how many are missing",
+}
+"""Why batches cannot be had."""
 
-    ``reason``: ``late_join`` (before the first one seen, and no replay socket to ask), ``no_replay`` (a
-    hole, and none to ask), ``too_old`` (a complete replay begins later), ``absent_from_replay`` (complete
-    replays lack it: the publisher burned the number), ``replay_incomplete`` (no end marker or no answer in
-    time: nothing is known), ``restart`` (its publisher is gone), ``unsequenced`` (a recording without
-    sequence numbers: nobody can tell how many are missing).
+STRAY_REASONS: Final = {
+    "conflict": "the number exists with other bytes",
+    "late": "its place was already declared lost",
+}
+"""Why a batch has no place in the order."""
+
+
+class Loss(Struct, frozen=True, gc=False):
+    """Batches ``first_seq`` … ``last_seq`` (both included) of an epoch that cannot be had, and why: a key
+    of ``LOSS_REASONS``.
     """
 
     source: SourceId
@@ -61,11 +85,7 @@ class Loss(Struct, frozen=True, gc=False):
 
 
 class Stray(Struct, frozen=True, gc=False):
-    """A batch that has no place in the order, kept aside.
-
-    ``reason``: ``conflict`` (a number that exists, with other bytes), ``late`` (its place was already
-    declared lost).
-    """
+    """A batch that has no place in the order, kept aside; ``reason``: a key of ``STRAY_REASONS``."""
 
     source: SourceId
     epoch: int

@@ -62,11 +62,19 @@ class Outbox:
         self._limit = limit
         self._waits = waits
         self._hole: Hole | None = None  # the youngest hole, while nothing was put after it
-        self._lock = threading.Lock()
+        # Reentrant: a signal handler or a finalizer may put in the middle of the same thread's put.
+        self._lock = threading.RLock()
         self._room = threading.Condition(self._lock)
         self._waiting = 0
         self._shut_because: str | None = None
-        self.dropped = 0
+        self._dropped = 0
+        self._dropping = False
+        self._dropped_within: list[Hole] = []
+
+    @property
+    def dropped(self) -> int:
+        """Batches that found no room."""
+        return self._dropped + len(self._dropped_within)
 
     def __len__(self) -> int:
         return self._queue.qsize()
@@ -141,12 +149,20 @@ class Outbox:
         return True
 
     def _drop(self) -> None:
-        self.dropped += 1
-        if self._hole is not None and not self._hole.taken:
-            self._hole.count += 1
+        if self._dropping:  # in a handler that interrupted the lines below: adding there could be undone
+            self._dropped_within.append(hole := Hole(1, taken=True))
+            self._queue.put(hole)
             return
-        self._hole = Hole(1)
-        self._queue.put(self._hole)
+        self._dropping = True
+        try:
+            self._dropped += 1
+            if self._hole is not None and not self._hole.taken:
+                self._hole.count += 1
+                return
+            self._hole = hole = Hole(1)
+            self._queue.put(hole)
+        finally:
+            self._dropping = False
 
     def _refuse(self) -> None:
         raise KvbusError(

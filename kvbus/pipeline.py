@@ -14,11 +14,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from kvbus.arrival import Arrival, Limits
 from kvbus.events import EventBatch
-from kvbus.link import Notice
+from kvbus.feed import Notice
 from kvbus.log import Entry, Loss, Received, SourceId, Standing, Stray
 from kvbus.sequencer import Sequencer
 from kvbus.sink import Sink
@@ -45,7 +45,7 @@ class Progress(Struct):
     strays: int = 0
     undecodable: int = 0
     waiting: int = 0
-    other: Counter[str] = Counter()
+    other: Counter[str] = field(default_factory=Counter)
 
     def count(self, entries: Iterable[Entry]) -> None:
         for entry in entries:

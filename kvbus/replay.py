@@ -17,6 +17,11 @@ from msgspec import Struct
 from kvbus.errors import ConfigError
 from kvbus.log import Entry, EpochBegan, LogReader, Loss, Received, SourceId, Stray
 
+SPEED_MIN: Final = 1e-3
+SPEED_MAX: Final = 1e9
+PAUSE_S_MAX: Final = 86_400.0
+"""Waited for at once; a longer gap is waited for in several."""
+
 PAUSE_S_MIN: Final = 0.001
 """Shorter gaps are not slept: they would last longer than they should."""
 
@@ -62,8 +67,11 @@ def speed(text: str) -> float | None:
         factor = float(text)
     except ValueError:
         factor = 0.0
-    if not 0 < factor < float("inf"):
-        raise ConfigError(f"{text!r} is not a speed", next_step="Give max, or a factor such as 1, 10 or 0.5.")
+    if not SPEED_MIN <= factor <= SPEED_MAX:
+        raise ConfigError(
+            f"{text!r} is not a speed",
+            next_step=f"Give max, or a factor such as 1, 10 or 0.5, from {SPEED_MIN:g} to {SPEED_MAX:g}.",
+        )
     return factor
 
 
@@ -138,7 +146,10 @@ def play(
     began = clock()
     count = size = 0
     for entry in entries:
-        left = began + pace.due_s(entry.received_ns) - clock() if isinstance(entry, Received) else 0.0
+        due = began + pace.due_s(entry.received_ns) if isinstance(entry, Received) else 0.0
+        while (left := due - clock()) > PAUSE_S_MAX:
+            if pause(PAUSE_S_MAX):
+                return Played(count, size, True)
         if pause(left if left > PAUSE_S_MIN else 0.0):
             return Played(count, size, True)
         forward(entry)

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from kvbus.arrival import Arrival
+
 
 class Reply:
     """One answer under way.
 
-    ``asked_high``: the highest number that waited when it was asked (what lies below must be in a complete
-    answer). ``suspected``: a restart was suspected by then. ``first`` / ``last``: seqs in it. ``older``:
-    what comes is of a life that is over. ``void``: the stream has moved on to another life since it was
-    asked. ``same``: it holds bytes we have.
+    ``start``: from which number on it was asked for this stream (None: it was not). ``asked_high``: the
+    highest number that waited when it was asked (what lies below must be in a complete answer).
+    ``suspected``: a restart was suspected by then. ``first`` / ``last``: seqs in it. ``older``: what comes
+    is of a life that is over. ``void``: the stream has moved on to another life since it was asked.
+    ``same``: it holds bytes we have. ``held``: batches that wait for that proof.
     """
 
-    __slots__ = ("asked_high", "first", "last", "older", "same", "suspected", "void")
+    __slots__ = ("asked_high", "first", "held", "last", "older", "same", "start", "suspected", "void")
 
-    def __init__(self, *, asked_high: int = -1, suspected: bool = False) -> None:
+    def __init__(self, *, start: int | None = None, asked_high: int = -1, suspected: bool = False) -> None:
+        self.start = start
         self.asked_high = asked_high
         self.suspected = suspected
         self.first: int | None = None
@@ -22,6 +26,7 @@ class Reply:
         self.older = False
         self.void = False
         self.same = False
+        self.held: list[Arrival] = []
 
     def count(self, seq: int) -> bool:
         """Take note of a batch's number; True when it starts over: such an answer holds two lives of the
@@ -32,4 +37,5 @@ class Reply:
         if again:
             self.older = False
             self.first = None
+            self.held = []
         return again

@@ -17,6 +17,7 @@ from collections import Counter, deque
 
 from kvbus.arrival import Arrival, Limits
 from kvbus.events import EventBatch
+from kvbus.former import Former
 from kvbus.log import Entry, EpochBegan, Loss, Received, SourceId, Standing, Stray
 from kvbus.recent import Recent
 from kvbus.reply import Reply
@@ -47,6 +48,7 @@ class Cursor:
         self._can_ask = can_ask
         self._origin = origin
         self._epoch = 0
+        self._claimed: PublisherInfo | None = None
         self._begin_epoch("first_sight")
         if standing is not None:
             self._resume(standing)
@@ -76,6 +78,11 @@ class Cursor:
             return max(self._next_seq - 1, 0) if self._begun else self._next_seq
         return None
 
+    def knows(self, seq: int) -> bytes | None:
+        """The bytes of a batch delivered lately or waiting; None where they are not at hand."""
+        early = self._waiting.get(seq)
+        return self._recent.get(seq) if early is None else early.payload
+
     # -- what comes in -------------------------------------------------------------------------------
 
     def live(self, arrival: Arrival) -> list[Entry]:
@@ -92,20 +99,17 @@ class Cursor:
 
     def hello(self, info: PublisherInfo) -> list[Entry]:
         """Take the publisher's word on who it is."""
-        if info.incarnation == self.incarnation:
+        if self._waiting and self._can_ask and self._is_another(info):
+            # Which life are those of that wait? The replay tells it by bytes and clock.
+            self._probing = True
+            self._claimed = info
             return []
-        if not self.incarnation or not self._begun:
-            self.incarnation = info.incarnation
-            return []
-        first = self._reply.first or 0
-        answer = self._waiting.take_if(lambda early: early.replayed and early.seq >= first)
-        entries = self._restart("incarnation", [*self._suspects, *answer])
-        self.incarnation = info.incarnation
-        return entries
+        return self._introduced(info)
 
-    def asked(self) -> None:
-        """A replay request that covers ``ask_from`` is on its way."""
-        self._reply = Reply(asked_high=self._waiting.last_seq, suspected=bool(self._suspects))
+    def asked(self, *, start: int | None = None) -> None:
+        """A replay request that covers ``ask_from`` (or that began at ``start``) is on its way."""
+        start = self.ask_from if start is None else start
+        self._reply = Reply(start=start, asked_high=self._waiting.last_seq, suspected=bool(self._suspects))
 
     def replayed(self, arrival: Arrival) -> list[Entry]:
         """Take a batch from the replay socket."""
@@ -126,7 +130,8 @@ class Cursor:
         if self._reply.void:
             return []
         epoch = self._epoch
-        entries = [] if info is None else self.hello(info)
+        complete = complete and not self._reply.older  # what was passed over may be what is missing
+        entries = [] if info is None else self._introduced(info)
         if complete:
             entries += self._settle_suspects(info)
         if self._epoch != epoch:
@@ -136,6 +141,8 @@ class Cursor:
             if self._probing:
                 return entries
             self._silences = 0
+            if self._claimed is not None and not complete:
+                return entries + self._introduced(self._claimed)
             entries += self._drain()
         return entries + (self._settle_hole(complete, now_ns) if self._waiting else [])
 
@@ -175,15 +182,18 @@ class Cursor:
         self._because = because
         self._begun = False
         self._next_seq: int | None = self._origin
-        self._last_ts = self._floor_ts = -math.inf
+        self._last_ts = -math.inf
+        self._former: Former | None = None
         self._recent = Recent(batches_max=limits.recent_batches, bytes_max=limits.recent_bytes)
         self._waiting = Waiting(batches_max=limits.waiting_batches, bytes_max=limits.waiting_bytes)
         self._suspects: list[Arrival] = []
         self._lost: deque[range] = deque(maxlen=1024)
         self._probing = False
         self._probed_ns = 0
+        self._claimed = None
         self._silences = 0
         self._refusals = 0
+        self._refused_high = -1
         self._reply = Reply()
 
     def _resume(self, standing: Standing) -> None:
@@ -212,12 +222,23 @@ class Cursor:
             return []
         entries = self._first_sign(arrival)
         assert self._next_seq is not None
+        former = self._former
+        if former is not None and not arrival.replayed:
+            if former.left(arrival, expected=self._next_seq):
+                if former.has(arrival):
+                    self.counts["duplicate"] += 1
+                    return entries
+                return [*entries, self._stray(arrival, "late", epoch=self._epoch - 1)]
+            if arrival.ts is not None:
+                former.heard(arrival.ts)
         if arrival.seq < self._next_seq:
             return entries + self._behind(arrival)
-        if self._waiting and not self._reply.same and self._outlives_waiting(arrival):
-            if arrival.replayed:
-                return entries + self._restart("content", [*self._suspects, arrival])
-            return entries + self._suspect(arrival, newer=True)
+        if self._waiting and not self._reply.same:
+            outlives = self._outlives_waiting(arrival)
+            if arrival.replayed and (outlives or self._reply.held):
+                return entries + self._hold(arrival)
+            if outlives:
+                return entries + self._suspect(arrival, newer=True)
         if arrival.seq > self._next_seq or (self._probing and not arrival.replayed):
             # While it is open whether this is still the same process, the right number proves nothing.
             return entries + self._wait(arrival)
@@ -234,6 +255,8 @@ class Cursor:
         self._recent.add(arrival.seq, arrival.payload)
         if isinstance(batch, EventBatch):
             self._last_ts = batch.ts
+            if self._former is not None:
+                self._former.heard(batch.ts)
         return Received(
             self.source,
             self._epoch,
@@ -283,15 +306,23 @@ class Cursor:
         if not complete:
             return [] if self._may_ask_again() else self._give_up("replay_incomplete", now_ns)
         self._silences = 0
-        end, first = self._waiting.first.seq, self._reply.first
-        if first is not None and first > self._next_seq:
+        end, first, start = self._waiting.first.seq, self._reply.first, self._reply.start
+        if first is not None and first > self._next_seq and start is not None and start <= self._next_seq:
             return self._lose(min(first, end), "too_old", now_ns)
         if end > self._reply.asked_high:
             return []  # the hole opened after the request: the next one will cover it
+        self._refused_high = (
+            min(self._refused_high, self._reply.asked_high) if self._refusals else (self._reply.asked_high)
+        )
         self._refusals += 1
         if self._refusals < self._limits.complete_tries:
             return []
-        return self._give_up("absent_from_replay", now_ns)
+        # A publisher always keeps its last batch: one that has nothing at all is not the one that sent ours.
+        reason = "absent_from_replay" if first is not None else "restart"
+        refused_high, entries = self._refused_high, list[Entry]()
+        while self._waiting and self._waiting.first.seq <= refused_high:  # all these answers lacked them all
+            entries += self._give_up(reason, now_ns)
+        return entries
 
     def _give_up(self, reason: str, now_ns: int) -> list[Entry]:
         prefix = reason == "no_replay" and not self._recent and not self._lost
@@ -313,10 +344,13 @@ class Cursor:
 
     def _from_older_life(self, arrival: Arrival) -> bool:
         """Whether a replayed batch is from a publisher process that we know to be gone."""
+        if self._former is not None and self._former.said(arrival):
+            return True
         if arrival.ts is None or arrival.later_than(self._last_ts):
             return False
         known = self._recent.get(arrival.seq)
-        return not arrival.later_than(self._floor_ts) or (known is not None and known != arrival.payload)
+        # After a reconnect other bytes may as well be a new process's whose clock is behind.
+        return known is not None and known != arrival.payload and not self._probing
 
     def _overlap(self, arrival: Arrival, *, again: bool) -> list[Entry]:
         """A replayed batch whose number we have: the proof that this is the same process, or is not."""
@@ -331,10 +365,52 @@ class Cursor:
         self.counts["overlap"] += 1
         return []
 
+    def _is_another(self, info: PublisherInfo) -> bool:
+        return self._begun and self.incarnation not in ("", info.incarnation)
+
+    def _introduced(self, info: PublisherInfo) -> list[Entry]:
+        """The publisher is this one, and what is known of its batches is all that can be known."""
+        entries: list[Entry] = []
+        if self._is_another(info):
+            first = self._reply.first
+            answer = self._waiting.take_if(
+                lambda early: early.replayed and first is not None and early.seq >= first
+            )
+            entries = self._restart("incarnation", [*self._suspects, *answer, *self._since_probe()])
+        self.incarnation = info.incarnation
+        return entries
+
+    def _since_probe(self) -> list[Arrival]:
+        """What waits and came over the new connection. Batches that the old one had still to give are the
+        next in the old order.
+        """
+        assert self._next_seq is not None
+        old_next = self._next_seq
+        while old_next in self._waiting:
+            old_next += 1
+        return self._waiting.take_if(
+            lambda early: early.received_ns >= self._probed_ns > 0 and early.seq > old_next
+        )
+
+    def _hold(self, arrival: Arrival) -> list[Entry]:
+        """A replayed batch that by the clock cannot come before one that waits: it is of another life, or the
+        clock was set back. The answer will show, by what it has under the number of one that waits.
+        """
+        held, early = self._reply.held, self._waiting.get(arrival.seq)
+        held.append(arrival)
+        if early is not None and early.payload == arrival.payload:
+            self._reply.same, self._reply.held = True, []
+            return [entry for one in held for entry in self._place(one)]
+        if early is not None or len(held) > self._limits.waiting_batches:
+            return self._restart("content", [*self._suspects, *held])
+        return []
+
     def _settle_suspects(self, info: PublisherInfo | None) -> list[Entry]:
         """What a complete replay from our last batch says of a restart."""
         if not self._begun or self._next_seq is None:
             return []
+        if self._reply.held:
+            return self._restart("content", [*self._suspects, *self._reply.held])
         if self._reply.first is None and (info is None or info.next_seq < self._next_seq):
             # A publisher always keeps its last batch: one that no longer has ours is another process.
             if self._suspects or self._probing:
@@ -374,9 +450,10 @@ class Cursor:
             return self._restart("seq" if newer else "content", self._suspects)
         return []
 
-    def _stray(self, arrival: Arrival, reason: str) -> Stray:
+    def _stray(self, arrival: Arrival, reason: str, *, epoch: int | None = None) -> Stray:
         self.counts[reason] += 1
-        return Stray(self.source, self._epoch, arrival.seq, arrival.payload, arrival.received_ns, reason)
+        epoch = self._epoch if epoch is None else epoch
+        return Stray(self.source, epoch, arrival.seq, arrival.payload, arrival.received_ns, reason)
 
     def _dismiss_suspects(self) -> list[Entry]:
         """The old stream goes on, so numbers from the past were no restart."""
@@ -398,16 +475,22 @@ class Cursor:
         its clock.
         """
         born = min((arrival.ts for arrival in arrivals if arrival.ts is not None), default=math.inf)
-        carried = self._waiting.take_if(lambda early: early.ts is not None and early.ts >= born)
+        carried = self._waiting.take_if(
+            lambda early: early.received_ns >= self._probed_ns and early.ts is not None and early.ts >= born
+        )
         entries: list[Entry] = []
         while self._waiting:
             entries += self._give_up("restart", self._waiting.since_ns)
-        floor_ts, reply_last = self._last_ts, self._reply.last
+        assert self._next_seq is not None
+        former = Former(
+            self._recent, lost=self._lost, next_seq=self._next_seq, last_ts=self._last_ts, born_ts=born
+        )
+        reply_last = self._reply.last
         self._epoch += 1
         self.incarnation = ""
         self._origin = 0
         self._begin_epoch(because)
-        self._floor_ts = floor_ts
+        self._former = former
         self._reply.last = reply_last
         # What still comes of an answer that is under way was sent by the process that is gone, unless the
         # answer itself told us so.

@@ -13,12 +13,15 @@ from collections.abc import Mapping
 from typing import Final
 
 from kvbus.arrival import Arrival, Limits
-from kvbus.events import EventBatch
+from kvbus.events import EventBatch, counts_from_one
 from kvbus.log import Entry, SourceId, Standing
 from kvbus.sequence import Cursor
 from kvbus.wire import PublisherInfo
 
+STREAMS_MAX: Final = 1024
+"""Streams of one feed; what begins another is refused and counted."""
 ORPHANS_MAX: Final = 16_384
+ORPHAN_BYTES_MAX: Final = 256 << 20
 ORPHAN_NS: Final = 2_000_000_000
 
 
@@ -47,8 +50,12 @@ class Sequencer:
         self._by_key: dict[tuple[bytes | None, int, int], Cursor] = {}
         self._open_connections: dict[int, set[SourceId]] = {}
         self._orphans: list[Arrival] = []
+        self._orphan_bytes = 0
+        self._asked_from: int | None = None  # of the answer under way
         self._spoken_for: set[SourceId] = set()
+        self._spoken_for_when_asked: set[SourceId] = set()
         self._topicless: set[SourceId] = set()
+        self._shared = False  # several publishers of one topic and rank: numbers do not tell them apart
         self._incarnation = ""
         for known, standing in (standings or {}).items():
             if known.source == source:
@@ -96,10 +103,15 @@ class Sequencer:
 
     def replayed(self, arrival: Arrival) -> list[Entry]:
         """Take a batch from the replay socket (``arrival.replayed`` is set)."""
+        if self._shared and not self._is_claimed(arrival):
+            self._counts["unclaimed_reply"] += 1
+            return []
         return self._settle(arrival)
 
     def asked(self) -> None:
         """A request that begins at ``ask_from`` is on its way."""
+        self._spoken_for_when_asked = set(self._spoken_for)
+        self._asked_from = self.ask_from
         for cursor in self._cursors.values():
             cursor.asked()
 
@@ -121,10 +133,11 @@ class Sequencer:
             self._discovering = not complete and self._tries < self._limits.tries
         entries: list[Entry] = []
         for source, cursor in self._cursors.items():
-            if self._speaks_for(source):
+            if self._speaks_for(source) and self._spoke_from_the_start(source):
                 entries += cursor.ended(complete=complete, info=info, now_ns=now_ns)
             else:
                 entries += cursor.ended(complete=False, info=None, now_ns=now_ns)
+        self._asked_from = None
         return entries
 
     def connected(self, now_ns: int) -> None:
@@ -169,14 +182,38 @@ class Sequencer:
     # -- whose is it -------------------------------------------------------------------------------------
 
     def _settle(self, arrival: Arrival) -> list[Entry]:
+        if self._is_one_too_many(arrival):
+            self._counts["too_many_streams"] += 1
+            return []
         cursor = self._find(arrival)
         if cursor is None:
             self._orphans.append(arrival)
-            return self._adopt_orphans() if len(self._orphans) > ORPHANS_MAX else []
+            self._orphan_bytes += len(arrival.payload)
+            full = len(self._orphans) > ORPHANS_MAX or self._orphan_bytes > ORPHAN_BYTES_MAX
+            return self._adopt_orphans() if full else []
         entries: list[Entry] = []
         if self._orphans:
             entries += self._adopt_orphans()
         return entries + _take(cursor, arrival)
+
+    def _is_one_too_many(self, arrival: Arrival) -> bool:
+        if len(self._cursors) < STREAMS_MAX:
+            return False
+        topic, rank = arrival.topic, arrival.rank
+        return not any(rank in (s.rank, -1) and topic in (None, s.topic) for s in self._cursors)
+
+    def _is_claimed(self, arrival: Arrival) -> bool:
+        """Whether it is known whose a replayed batch is: who has the same bytes, who then is spoken for."""
+        alike = {s: c for s, c in self._cursors.items() if _might_be(arrival, s)}
+        known = {source for source, cursor in alike.items() if cursor.knows(arrival.seq) == arrival.payload}
+        if len(known) == 1:
+            self._spoken_for -= alike.keys() - known
+            self._spoken_for |= known
+        return len(alike) < 2 or not self._spoken_for.isdisjoint(alike)
+
+    def _spoke_from_the_start(self, source: SourceId) -> bool:
+        """Whether nothing of the answer was passed over because it was not known yet whose it is."""
+        return not self._shared or source in self._spoken_for_when_asked
 
     def _find(self, arrival: Arrival) -> Cursor | None:
         """The stream of an arrival, made when it is the first of it; None when that cannot be known yet."""
@@ -199,6 +236,8 @@ class Sequencer:
         ]
         if not alike and arrival.topic is None:
             return None
+        if len(alike) > 1 and self._shared:
+            alike = [cursor for cursor in alike if cursor.source in self._spoken_for] or alike
         if alike:
             cursor = min(alike, key=lambda cursor: (cursor.ask_from is None, cursor.source))
         else:
@@ -225,13 +264,15 @@ class Sequencer:
     def _fits(self, arrival: Arrival) -> Cursor | None:
         """Whose an unreadable payload must be: the stream that waits for its number, or the only one."""
         alike = [c for s, c in self._cursors.items() if arrival.topic in (None, s.topic)]
+        here = self._spoken_for if arrival.replayed else self._open_connections.get(arrival.connection, set())
+        alike = [c for c in alike if c.source in here] or alike
         waits = [c for c in alike if c.next_seq == arrival.seq]
         if len(waits) == 1:
             return waits[0]
         return alike[0] if len(alike) == 1 else None
 
     def _adopt_orphans(self) -> list[Entry]:
-        orphans, self._orphans = self._orphans, []
+        orphans, self._orphans, self._orphan_bytes = self._orphans, [], 0
         entries: list[Entry] = []
         for orphan in orphans:
             cursor = self._find(orphan) or self._foster(orphan)
@@ -254,21 +295,22 @@ class Sequencer:
         self, source: SourceId, *, standing: Standing | None = None, first: Arrival | None = None
     ) -> Cursor:
         origin = self._origin
-        if origin == 0 and first is not None and _counts_from_one(first):
+        if origin == 0 and first is not None and first.seq == 1 and counts_from_one(first.batch):
             origin = 1
         cursor = Cursor(source, can_ask=self._can_ask, origin=origin, standing=standing, limits=self._limits)
         if standing is None:
             cursor.incarnation = self._incarnation
+            if self._asked_from is not None:
+                cursor.asked(start=self._asked_from)
         self._cursors[source] = cursor
+        self._shared = self._shared or source.instance > 0
         return cursor
+
+
+def _might_be(arrival: Arrival, source: SourceId) -> bool:
+    readable = isinstance(arrival.batch, EventBatch)
+    return arrival.topic in (None, source.topic) and (not readable or arrival.rank == source.rank)
 
 
 def _take(cursor: Cursor, arrival: Arrival) -> list[Entry]:
     return cursor.replayed(arrival) if arrival.replayed else cursor.live(arrival)
-
-
-def _counts_from_one(arrival: Arrival) -> bool:
-    """Whether a first message is Mooncake's, whose master numbers from 1 and says ``event_type``."""
-    if arrival.seq != 1 or not isinstance(arrival.batch, EventBatch):
-        return False
-    return any("event_type" in (getattr(event, "extra", None) or {}) for event in arrival.batch.events)

@@ -15,7 +15,15 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
-from kvbus.config import environment_name, faulty, feed_from
+from kvbus.config import (
+    FLUSH_S_MAX,
+    FLUSH_S_MIN,
+    RANKS_MAX,
+    SECONDS_MAX,
+    environment_name,
+    faulty,
+    feed_from,
+)
 
 ENVIRONMENT: Final = "environment"
 
@@ -32,8 +40,9 @@ def _topics(value: object) -> object:
 
 Words = Annotated[list[str], BeforeValidator(_words)]
 Topics = Annotated[list[str], BeforeValidator(_topics)]
-Ranks = Annotated[int, Field(ge=1, le=65_535)]
-Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Ranks = Annotated[int, Field(ge=1, le=RANKS_MAX)]
+Seconds = Annotated[float, Field(ge=0, le=SECONDS_MAX, allow_inf_nan=False)]
+FlushSeconds = Annotated[float, Field(ge=FLUSH_S_MIN, le=FLUSH_S_MAX, allow_inf_nan=False)]
 Speed = Annotated[str, Field(pattern=r"^(max|[0-9]*\.?[0-9]+)$"), BeforeValidator(lambda value: str(value))]
 Start = Annotated[
     str, Field(pattern=r"^(beginning|end|-?[0-9]+)$"), BeforeValidator(lambda value: str(value))
@@ -66,7 +75,7 @@ class Said(BaseModel):
     bind: bool | None = None
     log: Path | None = None
     idle: Seconds | None = None
-    flush: Seconds | None = None
+    flush: FlushSeconds | None = None
     start: Start | None = Field(default=None, alias="from")
     format: str | None = None
     as_json: bool | None = Field(default=None, alias="json")

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import Any, Final
 
-import msgspec
 import pyarrow as pa
 
 from kvbus.events import (
@@ -63,7 +62,7 @@ KEYS: Final[dict[type, Callable[[Any], tuple[Any, ...]]]] = {
     BlockStored: _STORED,
     BlockRemoved: _REMOVED,
     AllBlocksCleared: lambda _: (),
-    Unrecognized: lambda event: (event.tag, _medium(event)),
+    Unrecognized: lambda event: (event.tag, event.medium),
     Undecodable: lambda _: ("Undecodable",),
 }
 
@@ -118,22 +117,6 @@ def _shape_row(key: tuple[Any, ...]) -> dict[str, Any]:
         case _:
             return {"kind": "AllBlocksCleared"}
     return row | {"medium": canonical_medium(row["medium_raw"])}
-
-
-def content(event: Unrecognized) -> dict[Any, Any]:
-    """The map of an unrecognized event; of an array event, its elements by number."""
-    try:
-        content = msgspec.msgpack.decode(event.raw, strict=False)
-    except (msgspec.DecodeError, ValueError, RecursionError):
-        return {}
-    if isinstance(content, list):
-        return dict(enumerate(content))
-    return content if isinstance(content, dict) else {}
-
-
-def _medium(event: Unrecognized) -> str | None:
-    medium = content(event).get("medium")
-    return medium if isinstance(medium, str) else None
 
 
 def _int64(value: int | None) -> int | None:

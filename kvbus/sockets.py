@@ -18,6 +18,9 @@ SUBSCRIPTION_BYTES_MAX: Final = 65_536
 DEAD_PEER_MS: Final = 60_000
 """Give up a tcp peer that acknowledges nothing for this long, else its queue fills to ``hwm`` for nobody."""
 
+KEEPALIVE_S: Final = 30
+"""Probe a tcp peer that was silent for this long (the system's default is two hours)."""
+
 
 class PublisherSockets:
     """``live`` (XPUB) and ``router`` (ROUTER or None), with the addresses they really have.
@@ -75,6 +78,10 @@ def open_at(socket: zmq.Socket[bytes], at: Endpoint) -> str:
     try:
         socket.setsockopt(zmq.IPV6, int(at.ipv6))
         socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
+        # A reader sends nothing that could stay unacknowledged: only probes tell it that a host is gone.
+        socket.setsockopt(zmq.TCP_KEEPALIVE_IDLE, KEEPALIVE_S)
+        socket.setsockopt(zmq.TCP_KEEPALIVE_INTVL, KEEPALIVE_S // 3)
+        socket.setsockopt(zmq.TCP_KEEPALIVE_CNT, 3)
         socket.setsockopt(zmq.TCP_MAXRT, DEAD_PEER_MS)
         if not at.binds:
             socket.connect(at.address)

@@ -17,7 +17,8 @@ import zmq
 from kvbus.arrival import Limits
 from kvbus.endpoints import reader_endpoint
 from kvbus.errors import ConfigError
-from kvbus.link import Feed, Link, Notice
+from kvbus.feed import Feed, Notice
+from kvbus.link import Link
 from kvbus.log import Entry, SourceId, Standing
 from kvbus.sequencer import Sequencer
 

@@ -82,10 +82,6 @@ class Summary(Struct):
         return plain
 
 
-class _Medium(Struct):
-    medium: str | None = None
-
-
 class Summarizer:
     """Counts entries as they come; ``summary`` may be asked at any time."""
 
@@ -155,9 +151,9 @@ class Summarizer:
     def _source(self, source: SourceId) -> SourceSummary:
         told = self._sources.get(source)
         if told is None:
-            topic = source.topic.decode("utf-8", "backslashreplace")
-            rank = None if source.rank < 0 else source.rank
-            told = self._sources[source] = SourceSummary(source.source, topic, rank, source.instance)
+            told = self._sources[source] = SourceSummary(
+                source.source, source.topic_text, source.said_rank, source.instance
+            )
         return told
 
     def _number(self, source: SourceSummary, entry: Received) -> None:
@@ -190,7 +186,7 @@ class Summarizer:
                 self._count_tag(event)
 
     def _count_tag(self, event: Unrecognized) -> None:
-        pair = (event.tag, _medium_of(event))
+        pair = (event.tag, event.medium)
         if pair not in self._tags and len(self._tags) >= TAGS_MAX:
             pair = (OTHER_TAGS, None)
         self._tags[pair] += 1
@@ -208,14 +204,6 @@ class Summarizer:
             name = canonical_medium(medium)
             media[name] = media.get(name, 0) + seen
         return told
-
-
-def _medium_of(event: Unrecognized) -> str | None:
-    """The medium an event of unknown shape names, if it is a map that has one."""
-    try:
-        return msgspec.msgpack.decode(event.raw, type=_Medium).medium
-    except msgspec.MsgspecError:
-        return None
 
 
 def summarize(entries: Iterable[Entry | PositionedEntry]) -> Summary:

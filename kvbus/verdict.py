@@ -84,8 +84,8 @@ def witness(
         seq=seq,
         event=event,
         position=position,
-        topic=source.topic.decode("utf-8", "backslashreplace"),
-        rank=None if source.rank < 0 else source.rank,
+        topic=source.topic_text,
+        rank=source.said_rank,
         instance=source.instance,
     )
 

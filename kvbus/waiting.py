@@ -1,10 +1,14 @@
 """Batches that came early: they wait, by number, for what is missing before them. Bounded in count and
 bytes.
+
+While a hole is open the lowest number is asked for at every message, so it is kept in a heap: looking
+through all that wait would make a long hole cost its square.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from heapq import heapify, heappop, heappush
 
 from kvbus.arrival import Arrival
 
@@ -14,6 +18,7 @@ class Waiting:
 
     def __init__(self, *, batches_max: int, bytes_max: int) -> None:
         self._by_seq: dict[int, Arrival] = {}
+        self._lowest: list[int] = []
         self._bytes = 0
         self._batches_max = batches_max
         self._bytes_max = bytes_max
@@ -34,23 +39,33 @@ class Waiting:
             return False
         self._by_seq[arrival.seq] = arrival
         self._bytes += size
+        heappush(self._lowest, arrival.seq)
         return True
 
     def pop(self, seq: int) -> Arrival | None:
         arrival = self._by_seq.pop(seq, None)
         if arrival is not None:
             self._bytes -= len(arrival.payload)
+            if self._lowest[0] == seq:
+                heappop(self._lowest)
+            else:
+                self._lowest.remove(seq)
+                heapify(self._lowest)
         return arrival
 
     def take_if(self, wanted: Callable[[Arrival], bool]) -> list[Arrival]:
         """Remove and return, by rising seq, what ``wanted`` picks."""
-        picked = [seq for seq, arrival in self._by_seq.items() if wanted(arrival)]
-        return [arrival for seq in sorted(picked) if (arrival := self.pop(seq)) is not None]
+        picked = [arrival for arrival in self._by_seq.values() if wanted(arrival)]
+        for arrival in picked:
+            del self._by_seq[arrival.seq]
+            self._bytes -= len(arrival.payload)
+        self._lowest = sorted(self._by_seq)
+        return sorted(picked, key=lambda arrival: arrival.seq)
 
     @property
     def first(self) -> Arrival:
-        """The one with the lowest number. Raises ``ValueError`` when nothing waits."""
-        return self._by_seq[min(self._by_seq)]
+        """The one with the lowest number. Raises ``IndexError`` when nothing waits."""
+        return self._by_seq[self._lowest[0]]
 
     @property
     def last_seq(self) -> int:
@@ -70,3 +85,5 @@ class Waiting:
         assert len(self._by_seq) <= self._batches_max
         assert self._bytes <= self._bytes_max
         assert all(seq == arrival.seq for seq, arrival in self._by_seq.items())
+        assert sorted(self._lowest) == sorted(self._by_seq)
+        assert not self._lowest or self._lowest[0] == min(self._lowest)

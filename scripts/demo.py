@@ -69,7 +69,7 @@ class Kvbus:
 
 
 def command(line: str) -> list[str]:
-    return [sys.executable, "-m", "cli.main", *line.split()]
+    return [sys.executable, "-m", "cli.entry", *line.split()]
 
 
 def main() -> int:

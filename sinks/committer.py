@@ -178,7 +178,8 @@ class Committer:
         try:
             self._connection.execute(f"INSERT INTO log.{name} BY NAME SELECT * FROM rows_to_{name}")
         finally:
-            self._connection.unregister(f"rows_to_{name}")
+            with contextlib.suppress(duckdb.Error):  # in an aborted transaction: what aborted it is told
+                self._connection.unregister(f"rows_to_{name}")
 
     def _rollback(self) -> None:
         with contextlib.suppress(duckdb.Error):  # a failed COMMIT has already rolled back

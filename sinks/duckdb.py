@@ -66,8 +66,11 @@ class DuckDBLog:
                 self.path, threads=threads, memory_limit=memory_limit, wal_limit=wal_limit, wait_s=lock_wait_s
             )
             undo.callback(self._connection.close)
-            sources, next_seqs, self._standings = _where_it_stands(self._connection)
-            self._columns = Columns(sources=sources, **_next_numbers(self._connection))
+            try:
+                sources, next_seqs, self._standings = _where_it_stands(self._connection)
+                self._columns = Columns(sources=sources, **_next_numbers(self._connection))
+            except (duckdb.Error, KeyError) as error:  # torn, or not made by kvbus alone
+                raise schema.damaged(self.path, error) from error
             self._ledger = Ledger(next_seqs)
             self._answers = Answers(self._connection, self.path) if answer_readers else None
             self._committer = Committer(

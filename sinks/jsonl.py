@@ -21,6 +21,8 @@ from kvbus.log import Entry, PositionedEntry, Received, SourceId, Standing
 from sinks.ledger import Ledger, Standings
 
 COPY_BYTES: Final = 1 << 20
+BEGINNING: Final = b'{"source":'
+"""How every line begins."""
 
 
 class JsonlLog:
@@ -179,13 +181,22 @@ def _whole_entries(file: BinaryIO, path: Path) -> Iterator[tuple[int, Entry]]:
         try:
             entry = reader.read(line)
         except CaptureError as error:
-            if not line.endswith(b"\n") and len(line) < LINE_BYTES_MAX:
+            if _may_be_torn(line, is_first=end == len(line)):
                 return
             raise LogError(
                 error.problem, next_step="Mend or move the file; nothing in it was changed."
             ) from error
         if entry is not None:
             yield end, entry
+
+
+def _may_be_torn(line: bytes, *, is_first: bool) -> bool:
+    """Whether a crash can have left ``line``, the last of a file. With nothing of ours before it, it must
+    begin as ours do: the file may be somebody else's.
+    """
+    if line.endswith(b"\n") or len(line) >= LINE_BYTES_MAX:
+        return False
+    return not is_first or line.startswith(BEGINNING[: len(line)])
 
 
 def _unreadable(path: Path, error: OSError) -> LogError:

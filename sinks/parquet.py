@@ -39,7 +39,7 @@ def export(entries: Iterable[Entry], output: Path, /) -> None:
         draft.mkdir(mode=0o700)
         _write(iter(entries), draft)
         draft.rename(output)
-    except (OSError, duckdb.Error) as error:
+    except (OSError, duckdb.Error, UnicodeEncodeError) as error:
         raise LogError(
             f"cannot write {output}: {error}", next_step="Choose another place, or make room."
         ) from error

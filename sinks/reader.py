@@ -166,7 +166,7 @@ class DuckDBReader:
             if position != expected:
                 return
             reader = dialects.setdefault(source_id, DialectReader())
-            source = self._sources[source_id]
+            source = self._source(source_id)
             batch = reader.read(payload)
             yield Received(source, epoch, seq, payload, received_ns, replayed, batch, dialect)
 
@@ -183,7 +183,13 @@ class DuckDBReader:
         sql = f"""SELECT marker, next_position, source_id, epoch, {columns} FROM {table}
             WHERE next_position BETWEEN ? AND ?"""
         for marker, position, source_id, epoch, *rest in self.rows(sql, [first, last]):
-            yield marker, PositionedEntry(position, make(self._sources[source_id], epoch, *rest))
+            yield marker, PositionedEntry(position, make(self._source(source_id), epoch, *rest))
+
+    def _source(self, source_id: int) -> SourceId:
+        try:
+            return self._sources[source_id]
+        except KeyError as error:
+            raise schema.damaged(self.path, error) from error
 
 
 _MARKERS: Final[dict[str, tuple[str, type[EpochBegan] | type[Loss] | type[Stray]]]] = {

@@ -214,6 +214,13 @@ def refusal(path: Path, error: Exception) -> LogError:
     )
 
 
+def damaged(path: Path, error: Exception) -> LogError:
+    """What to say of a log that cannot be read, or contradicts itself."""
+    what = f"no source {error}" if isinstance(error, KeyError) else str(error).splitlines()[0]
+    step = "Use a copy, or import what `kvbus replay --json --until POSITION` still reads."
+    return LogError(f"{path} is damaged: {what}", next_step=step)
+
+
 def _is_empty(path: Path) -> bool:
     try:
         return path.stat().st_size == 0

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from kvbus.capture import (
     FRAME_BYTES_MAX,
+    NS_MAX,
     CaptureWriter,
     Record,
     is_capture_head,
@@ -23,7 +24,7 @@ from kvbus.errors import CaptureError
 RECORDS = st.lists(
     st.builds(
         Record,
-        received_ns=st.integers(0, 2**64 - 1),
+        received_ns=st.integers(0, NS_MAX),
         frames=st.lists(st.binary(max_size=40), min_size=1, max_size=5),
     ),
     max_size=8,
@@ -116,3 +117,18 @@ def test_captures_are_told_from_text(captures: Path) -> None:
         assert not head or is_capture_head(head), path.name
     assert not is_capture_head(b'{"timestamp":1,"event":{}}')
     assert not is_capture_head(b"")
+
+
+@pytest.mark.parametrize("received_ns", [1 << 63, (1 << 64) - 1])
+def test_a_time_that_no_log_can_hold_is_no_record(received_ns: int) -> None:
+    """A receive time beyond the year 2262 means that the file is not a capture."""
+    data = received_ns.to_bytes(8, "big") + b"\x01\x00\x00\x00\x00"
+    with pytest.raises(CaptureError, match="record at byte 0"):
+        list(read_records(io.BytesIO(data), name="test"))
+
+
+@pytest.mark.parametrize("received_ns", [-1, 1 << 63])
+def test_the_writer_refuses_a_time_it_could_not_read_again(received_ns: int, tmp_path: Path) -> None:
+    """What is written can be read: times are 0 to 2**63 - 1."""
+    with CaptureWriter(tmp_path / "x.frames") as writer, pytest.raises(CaptureError, match="time"):
+        writer.write(received_ns, [b"x"])

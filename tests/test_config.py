@@ -206,3 +206,20 @@ def test_nothing_heavy_is_imported_where_nothing_is_configured(tmp_path: Path) -
         check=True,
     )
     assert done.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("FLUSH", "0"),
+        ("FLUSH", "1e300"),
+        ("FLUSH", "61"),
+        ("IDLE", "1e10"),
+        ("LINGER", "1e300"),
+        ("RANKS", "70000"),
+    ],
+)
+def test_the_environment_has_the_bounds_of_the_flags(name: str, value: str, tmp_path: Path) -> None:
+    """A number that a flag would refuse is refused from the environment too, with its place."""
+    with pytest.raises(ConfigError, match=f"KVBUS_{name}: input should be"):
+        load({}, environ={f"KVBUS_{name}": value, "KVBUS_ENDPOINT": "tcp://a:1"}, cwd=tmp_path)

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import duckdb
@@ -718,3 +718,26 @@ def test_payloads_of_megabytes_are_read_in_bounded_pieces(tmp_path: Path) -> Non
         assert [found.entry for found in reader.entries(5, 7)] == entries[5:8]
         assert reader.describe() == str(path)
         assert reader.sources() == {0: A}
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        "DELETE FROM sources",
+        "DROP TABLE losses CASCADE",
+        "DROP VIEW standings",
+        "UPDATE batches SET source_id = 7",
+    ],
+)
+def test_a_damaged_log_says_so(harm: str, tmp_path: Path) -> None:
+    """A log that lacks a part of itself is refused by readers and writers, not called a fault of kvbus."""
+    path = tmp_path / "log.duckdb"
+    with DuckDBLog(path) as log:
+        log.write(everything())
+    with duckdb.connect(str(path)) as connection:
+        connection.execute(harm)
+    with pytest.raises(LogError):
+        DuckDBLog(path).close()
+    if "standings" not in harm:
+        with pytest.raises(LogError), closing(open_log(path)) as reader:
+            list(reader.entries())

@@ -32,6 +32,7 @@ FORBIDDEN = {
 
 
 PUBLIC = [
+    "Aggregator",
     "AllBlocksCleared",
     "Arrival",
     "Audit",
@@ -48,6 +49,7 @@ PUBLIC = [
     "EventBatch",
     "Feed",
     "KvbusError",
+    "Limits",
     "LogError",
     "LogLockedError",
     "LogReader",
@@ -62,6 +64,7 @@ PUBLIC = [
     "Received",
     "Report",
     "Residency",
+    "Round",
     "Sink",
     "SourceId",
     "Standing",
@@ -73,6 +76,7 @@ PUBLIC = [
     "Verdict",
     "canonical_hash",
     "canonical_medium",
+    "emitted",
     "encode",
     "ingest",
     "record",
@@ -212,7 +216,7 @@ def test_wheel_carries_four_typed_packages_and_one_command(tmp_path: Path) -> No
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
         (entry_points,) = [n for n in names if n.endswith("entry_points.txt")]
-        assert "kvbus = cli.main:main" in archive.read(entry_points).decode()
+        assert "kvbus = cli.entry:main" in archive.read(entry_points).decode()
     assert {f"{package}/py.typed" for package in PACKAGES} <= names
     assert any(n.endswith("licenses/LICENSE") for n in names)
     assert {n.partition("/")[0] for n in names if "dist-info" not in n} == set(PACKAGES)

@@ -119,3 +119,16 @@ def test_a_full_disk_loses_nothing_flushed(tmp_path: Path) -> None:
     assert int(durable) > 100
     with JsonlLog(path) as log:
         assert log.standings()[A].next_seq == int(durable)
+
+
+@pytest.mark.parametrize(
+    "text", ["my diary, without a newline", '{"mine": 1}', '{"events": 2}\n', '{"sour'[:1] + "x"]
+)
+def test_another_file_is_left_alone(text: str, tmp_path: Path) -> None:
+    """What cannot have been begun by kvbus is refused, not taken for a torn log and emptied."""
+    path = tmp_path / "log.jsonl"
+    path.write_text(text)
+    for opening in (JsonlLog, open_log):
+        with pytest.raises(LogError):
+            opening(path)
+    assert path.read_text() == text

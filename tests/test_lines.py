@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 
 from kvbus.errors import CaptureError
 from kvbus.events import BlockStored, EventBatch, Undecodable, tokens
-from kvbus.lines import encode_line, lines_of, read_entries, read_lines
+from kvbus.lines import encode_line, lines_of, read_entries
 from kvbus.log import Entry, Received
 from tests.logs import BYTES, A, everything, histories, of_capture, of_payload, received, removed, stored
 
@@ -183,15 +183,6 @@ def test_lines_that_count_tokens_cannot_stand_alone() -> None:
         list(read_entries([msgspec.json.encode(line) + b"\n"], name="test"))
 
 
-def test_a_file_is_read(tmp_path: Path) -> None:
-    """``read_lines`` gives the entries of a file, and says when there is none."""
-    path = tmp_path / "x.jsonl"
-    path.write_bytes(b"".join(encode_line(entry, payload=True) for entry in everything()))
-    assert list(read_lines(path)) == everything()
-    with pytest.raises(CaptureError, match="cannot open"):
-        list(read_lines(tmp_path / "none"))
-
-
 def test_undecodable_events_keep_why() -> None:
     """An event nobody could read comes back with its bytes and the reason."""
     entry = of_payload(A, 0, bytes.fromhex("93cb3ff80000000000009281a47479706501") + b"\x91\x01\xc0")
@@ -199,3 +190,41 @@ def test_undecodable_events_keep_why() -> None:
     assert any(isinstance(event, Undecodable) for event in entry.batch.events)
     (back,) = through([entry], payload=False)
     assert facts(back) == facts(entry)
+
+
+ODD = {
+    "epoch": (-1, 2**31, 2**80, "0", True),
+    "seq": (-1, 2**64 - 2, 2**64, 1.5),
+    "received_ns": (-1, 2**63),
+    "rank": (-2, 2**31),
+    "instance": (-1, 2**31),
+    "events": (-1, 1.0),
+    "topic": (5, None),
+    "hashes": ([2**64], [-1]),
+}
+
+
+@pytest.mark.parametrize(("key", "value"), [(key, value) for key, values in ODD.items() for value in values])
+def test_numbers_that_no_log_can_hold_are_refused(key: str, value: object) -> None:
+    """A number, a time or a rank beyond what a log keeps is a fault of its line, not of what stores it."""
+    (line,) = shown(received(A, 4, removed(7)))
+    data = json.dumps(line | {key: value}).encode() + b"\n"
+    with pytest.raises(CaptureError, match="line 1"):
+        list(read_entries([data], name="test"))
+
+
+@pytest.mark.parametrize(
+    "change", [{"first_seq": 9}, {"last_seq": 2**64}, {"first_seq": -1}, {"noticed_ns": 2**63}]
+)
+def test_a_loss_runs_forward(change: dict[str, int]) -> None:
+    """A loss that ends before it begins, or beyond any number, is refused."""
+    loss = {"source": "a", "topic": "t", "epoch": 0, "kind": "Loss"}
+    loss |= {"first_seq": 1, "last_seq": 5, "reason": "no_replay", "noticed_ns": 0} | change
+    with pytest.raises(CaptureError, match="line 1"):
+        list(read_entries([json.dumps(loss).encode() + b"\n"], name="test"))
+
+
+def test_deep_lines_are_refused() -> None:
+    """Nesting without end is a bad line."""
+    with pytest.raises(CaptureError, match="line 1"):
+        list(read_entries([b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}\n"], name="test"))

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import kvbus.outbox
 from kvbus.errors import KvbusError
 from kvbus.outbox import Fresh, Hole, Item, Nudge, Outbox, Ready
 
@@ -139,3 +140,22 @@ def test_leftovers_are_batches_only() -> None:
 def test_taking_from_an_empty_box_ends() -> None:
     """A taker gets an empty list when nothing comes in time."""
     assert Outbox(1).take(5, timeout_s=0.01) == []
+
+
+def test_a_put_may_interrupt_a_put(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal handler that publishes while its thread finds the box full neither hangs nor is uncounted."""
+    outbox, real = Outbox(1), kvbus.outbox.Hole
+    outbox.put(batch(0))
+
+    def interrupted(count: int) -> Hole:
+        monkeypatch.setattr(kvbus.outbox, "Hole", real)
+        outbox.put(batch(2))
+        return real(count)
+
+    monkeypatch.setattr(kvbus.outbox, "Hole", interrupted)
+    thread = threading.Thread(target=outbox.put, args=(batch(1),), daemon=True)
+    thread.start()
+    thread.join(20)
+    assert not thread.is_alive()
+    holes = [item for item in outbox.take(10, timeout_s=1) if isinstance(item, real)]
+    assert sum(outbox.open_hole(hole) for hole in holes) == outbox.dropped == 2

@@ -12,7 +12,7 @@ import pytest
 from kvbus.arrival import Arrival
 from kvbus.capture import read_capture
 from kvbus.dialects import DialectReader
-from kvbus.link import Feed, Notice
+from kvbus.feed import Feed, Notice
 from kvbus.log import EpochBegan, Loss, Received
 from kvbus.pipeline import Progress, ingest, patient_gc, record
 from kvbus.subscriber import Subscriber

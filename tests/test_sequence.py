@@ -306,3 +306,85 @@ def test_leaving_declares_what_is_missing(can_ask: bool) -> None:
     feed(stream, at(0), at(2))
     reason = "replay_incomplete" if can_ask else "no_replay"
     assert told(stream.finish(0)) == [f"lost 1-1 {reason}", "2"]
+
+
+def test_what_came_since_a_reconnect_is_of_the_process_that_says_hello() -> None:
+    """Of a new process that ran past our place before it said who it is nothing ends up in the old epoch."""
+    stream = cursor()
+    stream.hello(PublisherInfo("old", 0, 3))
+    feed(stream, at(0), at(1), at(2))
+    stream.probe(5 * SECOND)
+    feed(stream, at(6, 16.0), at(7, 17.0))
+    assert stream.hello(PublisherInfo("new", 0, 8)) == []
+    assert stream.ask_from == 2
+    stream.asked()
+    entries = feed(stream, *[at(seq, seq + 10.0, replayed=True) for seq in range(2, 8)])
+    entries += end(stream, info=PublisherInfo("new", 0, 8))
+    stream.asked()
+    entries += feed(stream, *[at(seq, seq + 10.0, replayed=True) for seq in range(8)])
+    assert told(entries) == ["epoch 1 content", *map(str, range(8))]
+    assert stream.incarnation == "new"
+
+
+def test_a_process_whose_clock_is_behind_is_another_all_the_same() -> None:
+    """A restart on a host whose clock lags: the new numbers are neither duplicates nor an older life's."""
+    stream = cursor()
+    feed(stream, *map(at, range(5)))
+    stream.probe(6 * SECOND)
+    entries = feed(stream, at(1, -8.0, said="new"), at(2, -7.0, said="new"))
+    stream.asked()
+    entries += feed(stream, *[at(seq, seq - 9.0, said="new", replayed=True) for seq in range(3)])
+    entries += end(stream)
+    assert told(entries) == ["epoch 1 content", "0", "1", "2"]
+
+
+def test_a_clock_set_back_while_we_join_is_no_restart() -> None:
+    """A replayed batch that seems younger than a waiting one waits until the answer shows the same bytes."""
+    stream = cursor()
+    feed(stream, at(2, 1.5), at(3, 1.6))
+    stream.asked()
+    assert told(feed(stream, at(0, 2.0, replayed=True), at(1, 2.1, replayed=True))) == []
+    assert told(feed(stream, at(2, 1.5, replayed=True))) == ["0", "1", "2", "3"]
+    assert stream.epoch == 0
+
+
+def test_an_answer_without_what_waits_is_of_another_life() -> None:
+    """Younger batches below one that waits, and the answer ends without it: the publisher is another."""
+    stream = cursor()
+    feed(stream, at(7), at(8))
+    stream.asked()
+    assert told(feed(stream, at(0, 20.0, replayed=True), at(1, 21.0, replayed=True))) == []
+    assert told(end(stream)) == ["lost 0-6 restart", "7", "8", "epoch 1 content", "0", "1"]
+
+
+def test_what_a_dead_process_had_still_to_give_is_kept_aside() -> None:
+    """Read after the new process's first batches, the old one's last are strays of the old epoch."""
+    stream = cursor(can_ask=False)
+    feed(stream, *map(at, range(5)))
+    entries = feed(stream, at(0, 9.0), at(5, 5.0), at(1, 10.0))
+    assert told(entries) == ["epoch 1 seq", "0", "stray 5 late", "1"]
+    assert [entry.epoch for entry in entries if isinstance(entry, Stray)] == [0]
+
+
+def test_one_pair_of_answers_settles_every_hole_it_lacked() -> None:
+    """A thousand burned numbers cost two replays, not two thousand."""
+    stream = cursor()
+    feed(stream, at(0), *map(at, range(2, 9, 2)))
+    entries: list[Entry] = []
+    for _ in range(2):
+        stream.asked()
+        entries += feed(stream, *replay(0, 2, 4, 6, 8))
+        entries += end(stream)
+    lost = [f"lost {seq}-{seq} absent_from_replay" for seq in (1, 3, 5, 7)]
+    assert told(entries) == [word for pair in zip(lost, "2468", strict=True) for word in pair]
+
+
+def test_an_answer_with_nothing_at_all_is_not_said_to_lack_a_number() -> None:
+    """A publisher keeps its last batch; one that has nothing is gone, and burned nothing."""
+    stream = cursor()
+    feed(stream, at(0), at(2))
+    entries: list[Entry] = []
+    for _ in range(2):
+        stream.asked()
+        entries += end(stream)
+    assert told(entries) == ["lost 1-1 restart", "2"]

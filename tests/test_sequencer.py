@@ -9,7 +9,7 @@ from kvbus.arrival import Arrival
 from kvbus.dialects import DialectReader
 from kvbus.events import EventBatch, Undecodable
 from kvbus.log import Entry, Loss, Received, SourceId
-from kvbus.sequencer import Sequencer
+from kvbus.sequencer import STREAMS_MAX, Sequencer
 from kvbus.wire import PublisherInfo
 
 
@@ -155,3 +155,73 @@ def test_a_mooncake_master_counts_from_one() -> None:
     feed = Sequencer("f", can_ask=False)
     entries = live(feed, Arrival(b"mc", 1, payload, 0, reader.read(payload), reader.dialect))
     assert [type(entry).__name__ for entry in entries] == ["EpochBegan", "Received"]
+
+
+def test_a_replay_goes_to_the_one_of_two_alike_that_knows_its_bytes() -> None:
+    """Of two engines of one topic and rank on a bound address one's replay is never taken as the other's."""
+    feed = Sequencer("f", can_ask=True)
+    live(feed, *[message(seq, connection=5, ts=seq + 9.5) for seq in range(6)])
+    live(feed, *[message(seq, connection=6) for seq in (0, 1, 2, 4, 5)])
+    told: list[Entry] = []
+    for _ in range(4):
+        feed.asked()
+        told += live(feed, *[message(seq, connection=5, ts=seq + 9.5, replayed=True) for seq in range(2, 6)])
+        told += feed.ended(complete=True, info=None, now_ns=0)
+    assert {(e.source.instance, e.seq) for e in told if isinstance(e, Received)} == {(1, 4), (1, 5)}
+    losses = [entry for entry in told if isinstance(entry, Loss)]
+    assert [(loss.source.instance, loss.first_seq, loss.reason) for loss in losses] == [
+        (1, 3, "replay_incomplete")
+    ]
+    assert feed.ask_from is None
+
+
+def test_the_replay_of_one_of_two_alike_heals_that_one() -> None:
+    """Found out by its bytes, the engine behind the replay address gets what it lacks, from the start."""
+    feed = Sequencer("f", can_ask=True)
+    live(feed, message(0, connection=6), message(3, connection=5), message(4, connection=5))
+    live(feed, message(1, connection=6))
+    told: list[Entry] = []
+    for _ in range(4):
+        feed.asked()
+        told += live(feed, *[message(seq, connection=5, replayed=True) for seq in range(5)])
+        told += feed.ended(complete=True, info=None, now_ns=0)
+    assert [(e.source.instance, e.seq) for e in told if isinstance(e, Received)] == [
+        (1, seq) for seq in range(5)
+    ]
+    assert not [entry for entry in told if isinstance(entry, Loss)]
+
+
+def test_an_unreadable_payload_of_a_connection_is_of_the_stream_heard_there() -> None:
+    """Ranks in step on one bound address: the connection tells whose a broken batch is."""
+    feed = Sequencer("f", can_ask=False)
+    live(feed, message(0, connection=5), message(0, rank=1, connection=6))
+    spoiled = msgspec.structs.replace(broken(1), connection=6)
+    assert order(live(feed, spoiled)) == [(SourceId("f", b"kv", 1), 1)]
+
+
+def test_streams_are_bounded_and_what_is_beyond_is_counted() -> None:
+    """A publisher that makes up topics costs no more than so many streams; the others are counted."""
+    feed = Sequencer("f", can_ask=False)
+    for number in range(STREAMS_MAX + 10):
+        live(feed, message(0, topic=b"t%d" % number)) if number % 512 == 0 else feed.live(
+            message(0, topic=b"t%d" % number)
+        )
+    assert len(feed.cursors) == STREAMS_MAX
+    assert feed.counts["too_many_streams"] == 10
+
+
+def test_an_answer_asked_for_another_stream_says_nothing_of_a_beginning() -> None:
+    """A replay that was asked from where one stream has its hole begins too late for no other."""
+    feed = Sequencer("f", can_ask=True)
+    live(feed, message(0), message(0, rank=1))
+    feed.asked()
+    live(feed, message(0, replayed=True), message(0, rank=1, replayed=True))
+    feed.ended(complete=True, info=None, now_ns=0)
+    live(feed, *[message(seq) for seq in range(1, 9)], message(10), message(1, rank=1))
+    feed.asked()
+    live(feed, message(9, rank=1))
+    replayed = [message(8), message(9), message(10), message(8, rank=1), message(9, rank=1)]
+    entries = live(feed, *[msgspec.structs.replace(one, replayed=True) for one in replayed])
+    entries += feed.ended(complete=True, info=None, now_ns=0)
+    assert not [entry for entry in entries if isinstance(entry, Loss)]
+    assert feed.ask_from == 1

@@ -10,11 +10,13 @@ import pytest
 import zmq
 
 from kvbus.capture import read_capture
+from kvbus.endpoints import reader_endpoint
 from kvbus.errors import ConfigError, EndpointError
 from kvbus.events import BlockRemoved
-from kvbus.link import Feed, Notice
+from kvbus.feed import Feed, Notice
 from kvbus.log import Entry, EpochBegan, Loss, Received, Standing
 from kvbus.publisher import Publisher
+from kvbus.sockets import open_at
 from kvbus.subscriber import Subscriber
 from tests.engine import Batch, Engine, Faults
 
@@ -229,3 +231,61 @@ def test_two_feeds_need_two_names() -> None:
     """Entries name their feed, so two feeds of one name are refused."""
     with pytest.raises(ConfigError):
         Subscriber([Feed("tcp://127.0.0.1:1", source="a"), Feed("tcp://127.0.0.1:2", source="a")])
+
+
+def test_publishers_without_a_file_descriptor_are_read_on_a_bound_socket() -> None:
+    """inproc cannot tell connections apart; it is read all the same."""
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    pub = context.socket(zmq.XPUB)
+    try:
+        with Subscriber([Feed("inproc://bound", bind=True)], context=context) as subscriber:
+            pub.connect("inproc://bound")
+            deadline = time.monotonic() + PATIENCE_S
+            while not pub.poll(10) and time.monotonic() < deadline:
+                subscriber.poll(0)
+            pub.send_multipart([b"kv", (0).to_bytes(8, "big"), bytes.fromhex("93cb3ff80000000000009000")])
+            entries, _ = read(subscriber, batches_up_to(1))
+    finally:
+        pub.close(0)
+        context.term()
+    assert [e.seq for e in received(entries)] == [0]
+
+
+def test_a_host_that_is_gone_without_a_word_is_noticed() -> None:
+    """A tcp connection that says nothing is probed within minutes, not after the system's two hours."""
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    sub = context.socket(zmq.SUB)
+    try:
+        open_at(sub, reader_endpoint("tcp://127.0.0.1:1"))
+        assert sub.getsockopt(zmq.TCP_KEEPALIVE) == 1
+        assert 0 < int(sub.getsockopt(zmq.TCP_KEEPALIVE_IDLE)) <= 60
+        assert (
+            0
+            < int(sub.getsockopt(zmq.TCP_KEEPALIVE_INTVL)) * int(sub.getsockopt(zmq.TCP_KEEPALIVE_CNT))
+            <= 60
+        )
+    finally:
+        sub.close(0)
+        context.term()
+
+
+def test_malformed_messages_are_no_flood_of_notices() -> None:
+    """A thousand messages that are none are told some ten times, and counted each."""
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    pub = context.socket(zmq.XPUB)
+    port = pub.bind_to_random_port("tcp://127.0.0.1")
+    try:
+        with Subscriber([Feed(f"tcp://127.0.0.1:{port}")]) as subscriber:
+            deadline = time.monotonic() + PATIENCE_S
+            while not pub.poll(10) and time.monotonic() < deadline:
+                subscriber.poll(0)
+            for _ in range(1000):
+                pub.send_multipart([b"one frame"])
+            notices: list[Notice] = []
+            while subscriber.counts()["malformed"] < 1000 and time.monotonic() < deadline:
+                notices += [item for item in subscriber.poll(0.02) if isinstance(item, Notice)]
+            assert subscriber.counts()["malformed"] == 1000
+    finally:
+        pub.close(0)
+        context.term()
+    assert 1 <= sum(notice.kind == "malformed" for notice in notices) <= 10

@@ -6,12 +6,12 @@ No rule is here.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Protocol
 
 from msgspec import Struct
 
-from kvbus.events import BlockRemoved, BlockStored, EventBatch
-from kvbus.log import Loss, PositionedEntry, Received, SourceId
+from kvbus.events import counts_from_one
+from kvbus.log import LOSS_REASONS, Loss, PositionedEntry, Received, SourceId
 from kvbus.residency import Remark
 from kvbus.verdict import RuleVerdict
 
@@ -45,33 +45,15 @@ class RuleMaker(Protocol):
     def __call__(self, *, examples: int = ...) -> Rule: ...
 
 
-REASONS: Final = {
-    "late_join": "they came before the first one seen, and there was no replay socket to ask",
-    "no_replay": "there was no replay socket to ask",
-    "too_old": "the replay begins later",
-    "absent_from_replay": "complete replays lack them: the publisher used the numbers up",
-    "replay_incomplete": "the replay broke off or did not answer",
-    "restart": "their publisher is gone",
-    "unsequenced": "the recording has no sequence numbers",
-}
-"""The reasons of a ``Loss`` in words."""
-
-
 def reasons(losses: Sequence[Loss]) -> str:
     """Why batches are missing, each reason once; empty without losses."""
-    words = (f"{loss.reason}: {REASONS.get(loss.reason, 'no more is known')}" for loss in losses)
+    words = (f"{loss.reason}: {LOSS_REASONS.get(loss.reason, 'no more is known')}" for loss in losses)
     return "; ".join(dict.fromkeys(words))
 
 
 def begins_epoch(first: Received) -> bool:
-    """Whether an epoch's first batch is the publisher's first: engines count from 0, Mooncake from 1.
-
-    Mooncake is known by the ``event_type`` its events carry beside vLLM's keys (``kv_event_publisher.cpp``).
-    """
-    if first.seq != 1:
-        return first.seq <= 1
-    events = first.batch.events if isinstance(first.batch, EventBatch) else []
-    return any(isinstance(e, BlockStored | BlockRemoved) and "event_type" in (e.extra or ()) for e in events)
+    """Whether an epoch's first batch is the publisher's first: engines count from 0, Mooncake from 1."""
+    return first.seq == 0 or (first.seq == 1 and counts_from_one(first.batch))
 
 
 def named(source: SourceId) -> str:

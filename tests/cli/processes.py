@@ -29,7 +29,7 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def command(*args: str | Path) -> list[str]:
-    return [sys.executable, "-m", "cli.main", *map(str, args)]
+    return [sys.executable, "-m", "cli.entry", *map(str, args)]
 
 
 class Running:

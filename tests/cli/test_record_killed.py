@@ -16,8 +16,8 @@ from kvbus.log import EpochBegan, Loss, Received, Stray
 from tests.cli.processes import Engine, Kvbus, Message, Running, messages, until
 
 KILLS = 20
-PACE_S = 0.02
-"""Between batches: the stream lasts about as long as twenty recorders do."""
+PACE_S = 0.01
+"""Between batches: what is said in a recorder's life lasts about as long as that."""
 
 
 @pytest.fixture(scope="module")
@@ -42,33 +42,36 @@ def heard(log: Path) -> list[tuple[int, str, int, int, bytes]]:
         reader.close()
 
 
+def play(engine: Engine, said: list[Message]) -> None:
+    for message in said:
+        engine.publisher.forward(*message)
+        time.sleep(PACE_S)
+
+
 def test_killed_at_twenty_random_moments(
     engine: Engine, said: list[Message], start: Callable[..., Running], kvbus: Kvbus, tmp_path: Path
 ) -> None:
     """SIGKILL at 20 moments of a stream, a restart after each: every batch is there once, in its place."""
     rng = random.Random(46544)
     log = tmp_path / "day.duckdb"
-    words = ("record", engine.endpoint, "--replay", engine.replay, "-o", log, "--flush", "0.05", "-q")
-
-    def play() -> None:
-        for message in said:
-            engine.publisher.forward(*message)
-            time.sleep(PACE_S)
-
-    player = threading.Thread(target=play)
-    player.start()
+    words = ("record", engine.endpoint, "--replay", engine.replay, "-o", log, "--flush", "0.05")
+    share = len(said) // KILLS + 1
     kept = []
-    for _ in range(KILLS):
+    for number in range(KILLS):
         recorder = start(*words)
-        until(log.exists)
-        time.sleep(rng.uniform(0.3, 1.2))
+        assert recorder.process.stderr is not None
+        assert "recording from" in recorder.process.stderr.readline()
+        player = threading.Thread(target=play, args=(engine, said[number * share :][:share]))
+        player.start()
+        time.sleep(rng.uniform(0.05, 0.6))
         recorder.process.send_signal(signal.SIGKILL)
         recorder.finish()
+        player.join()
         kept.append(len(heard(log)))
     last = start(*words)
-    player.join()
     until(lambda: len(heard(log)) == len(said))
-    assert last.stop()[0] == 0
+    code, _, err = last.stop()
+    assert code == 0, err
     assert heard(log) == [
         (position, engine.endpoint, 0, seq, payload) for position, (_, seq, payload) in enumerate(said)
     ]

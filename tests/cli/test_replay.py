@@ -10,7 +10,7 @@ from pathlib import Path
 import zmq
 
 from kvbus.capture import CaptureWriter
-from kvbus.link import Feed
+from kvbus.feed import Feed
 from kvbus.log import Received
 from kvbus.subscriber import Subscriber
 from tests.cli.processes import TIMEOUT_S, Kvbus, Message, Running, messages

@@ -16,7 +16,7 @@ import pytest
 from cli.span import EndOfFeeds, LastBatches, start_of
 from kvbus.errors import ConfigError
 from kvbus.events import EventBatch
-from kvbus.link import Notice
+from kvbus.feed import Notice
 from kvbus.log import Entry, Loss, Received, SourceId
 from tests.cli.processes import TIMEOUT_S, Engine, Kvbus, Message, Running, command, environment, messages
 

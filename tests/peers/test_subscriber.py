@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kvbus.link import Feed, Notice
+from kvbus.feed import Feed, Notice
 from kvbus.log import Entry, EpochBegan, Loss, Received
 from kvbus.subscriber import Subscriber
 from tests.peers.conftest import MakePublisher

@@ -44,6 +44,8 @@ class Weather:
     slow_join: int = 0
     """Up to so many messages of a new life pass before the reader is connected again."""
     says_hello: bool = False
+    least_life: int = 0
+    """Messages that each life lasts at least."""
     hello_late: bool = False
     """Hello is answered some messages after the reconnect, as over real sockets."""
     topic_in_replay: bool = True
@@ -103,7 +105,7 @@ def simulate(
     entries: list[Entry] = []
     delayed: list[tuple[int, Arrival]] = []
     now = 10_000_000_000
-    deaf = 0
+    deaf = born = 0
     greeting: int | None = None
 
     def arrival(seq: int, payload: bytes, *, replayed: bool = False) -> Arrival:
@@ -143,15 +145,18 @@ def simulate(
 
     for _ in range(steps):
         now += STEP_NS
-        if rng.random() < weather.restart:
+        if rng.random() < weather.restart and len(publisher.said) >= born + weather.least_life:
+            born = len(publisher.said)
             publisher.restart()
             publisher.clock_ns -= rng.randrange(int(weather.skew_s * 1e9) + 1)
             deaf = rng.randrange(weather.slow_join + 1)
             if weather.says_hello and not weather.hello_late:
                 entries.extend(reader.hello(publisher.info))
             else:
-                reader.connected(now)
                 greeting = rng.randrange(1, 6) if weather.says_hello else None
+                if not deaf:
+                    reader.connected(now)
+                    answer = iter(())  # the rim hangs up on a publisher that may be gone
         if rng.random() < weather.clock_back:
             publisher.clock_ns -= rng.randrange(1_000_000_000)
         if rng.random() < weather.burn:
@@ -162,6 +167,7 @@ def simulate(
             deaf -= 1
             if not deaf:
                 reader.connected(now)
+                answer = iter(())
         elif rng.random() >= weather.lose:
             if rng.random() < weather.delay:
                 delayed.append((now + rng.randrange(1, 5) * STEP_NS, message))

@@ -141,3 +141,55 @@ def test_a_replay_buffer_that_moved_on_is_said_to_be_too_old(seed: int) -> None:
     got, sent = delivered(entries)[0], said(publisher)[0]
     assert set(got) <= set(sent)
     assert any(loss.reason == "too_old" for loss in losses(entries))
+
+
+SKIES = {
+    "hello comes late": Weather(
+        lose=0.05, restart=0.02, says_hello=True, hello_late=True, slow_join=40, least_life=80
+    ),
+    "nobody says hello": Weather(lose=0.05, restart=0.02, slow_join=40, least_life=80),
+    "clocks are set back": Weather(lose=0.05, clock_back=0.02, restart=0.01, least_life=80),
+    "the next host's clock is behind": Weather(lose=0.02, restart=0.01, skew_s=5.0, least_life=80),
+    "numbers are burned": Weather(
+        lose=0.05, burn=0.03, restart=0.01, slow_replay=0.3, says_hello=True, hello_late=True, least_life=80
+    ),
+    "late batches of a dead process": Weather(
+        lose=0.03, double=0.03, delay=0.03, restart=0.01, least_life=80
+    ),
+}
+
+
+@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("can_ask", [True, False])
+@pytest.mark.parametrize("sky", SKIES)
+def test_whatever_happens_between_two_lives_each_batch_is_accounted_for_once(
+    sky: str, can_ask: bool, seed: int
+) -> None:
+    """Reconnects, clocks set back, numbers that ran past ours: nothing doubled, no epoch of two lives, no
+    life is two epochs, and no number is said to be absent that its publisher still has.
+    """
+    publisher, entries, _ = simulate(seed, SKIES[sky], can_ask=can_ask)
+    check_accounts(entries)
+    life_of = {payload: life for life, _, payload in publisher.said}
+    got = [entry for entry in entries if isinstance(entry, Received)]
+    assert len({entry.payload for entry in got}) == len(got)
+    life_in = {entry.epoch: life_of[entry.payload] for entry in got}
+    assert {(entry.epoch, life_of[entry.payload]) for entry in got} == set(life_in.items())
+    assert len(set(life_in.values())) == len(life_in)
+    had = {(life, seq) for life, seq, _ in publisher.said}
+    for loss in losses(entries):
+        if loss.reason in ("absent_from_replay", "too_old"):
+            assert not any((life_in[loss.epoch], s) in had for s in range(loss.first_seq, loss.last_seq + 1))
+    assert can_ask or {loss.reason for loss in losses(entries)} <= {"no_replay", "late_join", "restart"}
+    delivered_payloads = {entry.payload for entry in got}
+    aside = {entry.payload for entry in entries if isinstance(entry, Stray)}
+    lost = {
+        (life_in.get(loss.epoch), s)
+        for loss in losses(entries)
+        for s in range(loss.first_seq, loss.last_seq + 1)
+    }
+    for life, sent in said(publisher).items():
+        last = max((seq for seq, payload in sent if payload in delivered_payloads), default=-1)
+        for seq, payload in sent:
+            accounted = payload in delivered_payloads or payload in aside or (life, seq) in lost
+            assert accounted or seq > last, (life, seq)

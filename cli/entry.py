@@ -1,0 +1,66 @@
+"""Where the process begins: standard streams that are there, and signals that end it without a traceback.
+
+Nothing else is loaded yet, so that this also holds for the moments in which the rest is.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import sys
+from types import FrameType
+from typing import Final, NoReturn
+
+COULD_NOT: Final = 2
+STOPPABLE: Final = ("tail", "record", "replay")
+"""Commands that go on until they are stopped: being stopped is their usual end, at any moment."""
+
+
+def main() -> None:
+    """The console script. Leaves by ``SystemExit``."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, leave)
+    standard_streams()
+    from cli.main import app
+
+    try:
+        app(prog_name="kvbus")
+    except OSError:  # not even stderr takes anything: the exit code has to say it all
+        os._exit(COULD_NOT)
+
+
+def leave(_number: int, _frame: FrameType | None) -> NoReturn:
+    """End at once: nothing has been begun, or everything is done."""
+    if stoppable():
+        os._exit(0)
+    try:
+        os.write(2, b"kvbus: interrupted before it was done\n")
+    finally:
+        os._exit(COULD_NOT)
+
+
+def stoppable() -> bool:
+    """Whether the command line is of a command that is stopped in the usual course of things."""
+    return sys.argv[1:2] != [] and sys.argv[1] in STOPPABLE
+
+
+def standard_streams() -> None:
+    """See to it that descriptors 0 to 2 and their streams exist, and that no letter is too much for stdout.
+
+    Where one was closed (``>&-``), the next file opened, the log perhaps, would get its number, and what is
+    printed would be written into it.
+    """
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(number)
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115 - a descriptor, for good
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+if __name__ == "__main__":
+    main()
