@@ -60,6 +60,11 @@ class EndOfFeeds:
                 self._missing.discard(met)
                 self._last = now
 
+    @property
+    def absent(self) -> list[str]:
+        """Feeds that nobody has answered for."""
+        return sorted(name for name, kind in self._missing if kind == "connected")
+
     def reached(self, now: float) -> bool:
         return now - self._last >= (ABSENT_S if self._missing else QUIET_S)
 

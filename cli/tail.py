@@ -167,6 +167,8 @@ def follow(
             return
         if end is not None and end.reached(time.monotonic()):
             show(subscriber.finish(), printer)
+            for name in end.absent:
+                printer.notice("disconnected", name, f"nobody answered at {name}")
             return
 
 

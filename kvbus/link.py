@@ -65,15 +65,25 @@ class Link:
         self._hello_due = feed.replay is not None
         self._caught_up = False
         self.sub = context.socket(zmq.SUB)
-        self.sub.set_hwm(hwm)
-        self.sub.setsockopt(zmq.MAXMSGSIZE, MESSAGE_BYTES_MAX)
-        self.sub.linger = 0
-        self.sub.setsockopt(zmq.RECONNECT_IVL, 50)
-        self.sub.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
-        for topic in feed.topics:
-            self.sub.subscribe(topic.encode())
-        self.monitor = self.sub.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
-        self.endpoint = open_at(self.sub, reader_endpoint(feed.endpoint, bind=feed.bind))
+        try:
+            self.sub.set_hwm(hwm)
+            self.sub.setsockopt(zmq.MAXMSGSIZE, MESSAGE_BYTES_MAX)
+            self.sub.linger = 0
+            self.sub.setsockopt(zmq.RECONNECT_IVL, 50)
+            self.sub.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
+            for topic in feed.topics:
+                self.sub.subscribe(topic.encode())
+            events = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
+            self.monitor = self.sub.get_monitor_socket(events)
+            try:
+                self.endpoint = open_at(self.sub, reader_endpoint(feed.endpoint, bind=feed.bind))
+            except BaseException:
+                self.sub.disable_monitor()
+                self.monitor.close(0)
+                raise
+        except BaseException:
+            self.sub.close(0)
+            raise
 
     def sockets(self) -> list[zmq.Socket[bytes]]:
         return [self.sub, self.monitor] + ([self._dealer] if self._dealer is not None else [])

@@ -7,7 +7,8 @@ bytes under a number we know, or the publisher's own word to begin a new epoch. 
 counter or an entry.
 
 Every request overlaps what we have by one batch, so that the answer proves by its bytes that it comes from
-the same publisher process (numbers alone cannot: they start from 0 in each).
+the same publisher process (numbers alone cannot: they start from 0 in each). A process that dies within a few
+batches, before the death of the one before it is settled, can still be taken for its neighbour.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ import zmq
 
 from kvbus.arrival import Limits
 from kvbus.endpoints import reader_endpoint
-from kvbus.errors import ConfigError
+from kvbus.errors import ConfigError, EndpointError
 from kvbus.feed import Feed, Notice
 from kvbus.link import Link
 from kvbus.log import Entry, SourceId, Standing
@@ -74,6 +74,12 @@ class Subscriber:
                 )
                 timeout_ns = int(replay_timeout_s * 1e9)
                 self._links.append(Link(feed, sequencer, self._context, hwm=hwm, timeout_ns=timeout_ns))
+        except zmq.ZMQError as error:
+            self.close()
+            raise EndpointError(
+                f"no socket for feed {len(self._links) + 1} of {len(feeds)}: {error.strerror}",
+                next_step="Read fewer addresses or ranks, or raise the limit of open files (ulimit -n).",
+            ) from error
         except BaseException:
             self.close()
             raise

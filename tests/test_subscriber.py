@@ -289,3 +289,15 @@ def test_malformed_messages_are_no_flood_of_notices() -> None:
         pub.close(0)
         context.term()
     assert 1 <= sum(notice.kind == "malformed" for notice in notices) <= 10
+
+
+def test_more_addresses_than_sockets_is_an_error_with_a_next_step() -> None:
+    """When the system gives no more sockets, the error says for which feed, and what to do."""
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    context.set(zmq.MAX_SOCKETS, 5)
+    feeds = [Feed(f"tcp://127.0.0.1:{port}") for port in range(6000, 6020)]
+    try:
+        with pytest.raises(EndpointError, match="of 20"):
+            Subscriber(feeds, context=context)
+    finally:
+        context.destroy(linger=0)

@@ -50,9 +50,10 @@ def test_from_begins_where_it_says(engine: Engine, said: list[Message], kvbus: K
 
 
 def test_exit_comes_when_nobody_is_there(sockets: Path, kvbus: Kvbus) -> None:
-    """With --exit, an endpoint at which nobody answers has nothing: 0."""
+    """With --exit, an endpoint at which nobody answers has nothing: 0, and a word about it on stderr."""
     done = kvbus("tail", f"ipc://{sockets}/nobody", "--exit")
     assert (done.returncode, done.stdout) == (0, "")
+    assert "nobody answered" in done.stderr
 
 
 def test_live_lines_come_as_they_are_said(

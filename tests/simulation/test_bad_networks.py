@@ -100,8 +100,18 @@ def test_each_life_of_a_publisher_is_one_epoch(seed: int, says_hello: bool) -> N
     """Batches of two lives never share an epoch, and no batch of a new life is taken for a duplicate of the
     old one's.
     """
+    each_life_is_one_epoch(seed, says_hello=says_hello)
+
+
+def each_life_is_one_epoch(seed: int, *, says_hello: bool, least_life: int = 0) -> None:
+    """``least_life``: how many batches a publisher process lives for at least."""
     weather = Weather(
-        lose=0.05, double=0.05, restart=0.01, says_hello=says_hello, slow_replay=0.05 * (seed % 4)
+        lose=0.05,
+        double=0.05,
+        restart=0.01,
+        says_hello=says_hello,
+        slow_replay=0.05 * (seed % 4),
+        least_life=least_life,
     )
     publisher, entries, _ = simulate(seed, weather)
     check_accounts(entries)
