@@ -114,6 +114,17 @@ def reader_gone() -> bool:
     return any(event & (select.POLLERR | select.POLLHUP) for _, event in poller.poll(0))
 
 
+def hush(last_words: str) -> None:
+    """Say this on stderr, and nothing after it: libraries that are interrupted anywhere, while they are being
+    loaded say, have their own ways to complain.
+    """
+    with suppress(OSError):
+        os.write(2, last_words.encode())
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 2)
+        os.close(nowhere)
+
+
 @contextmanager
 def stop_signals(*, patient: bool = True) -> Iterator[threading.Event]:
     """An event that the first SIGINT or SIGTERM sets; the second raises KeyboardInterrupt where it strikes,
@@ -126,6 +137,8 @@ def stop_signals(*, patient: bool = True) -> Iterator[threading.Event]:
     def note(_number: int, _frame: FrameType | None) -> None:
         repeated = stop.is_set()
         stop.set()
+        if not patient and not repeated:
+            hush("" if stoppable() else INTERRUPTED + "\n")
         if repeated or not patient:
             raise KeyboardInterrupt
 

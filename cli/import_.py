@@ -25,12 +25,11 @@ from kvbus.errors import CaptureError
 from kvbus.known import Known
 from kvbus.lines import LINE_BYTES_MAX, read_entries
 from kvbus.log import Entry
-from kvbus.pipeline import Progress, ingest
+from kvbus.pipeline import ingest, keep
 from kvbus.sink import Sink
 from kvbus.wire import Live, ReplayEnd, ReplayItem, read_live, read_reply
 
 Form = Literal["capture", "lines", "recording"]
-WRITE_ENTRIES: Final = 1024
 
 EPILOG: Final = """\
 What a file is, is told from its content. Each is read to its end before the first entry goes in: a
@@ -180,7 +179,7 @@ def bring(path: Path, form: Form, sink: Sink, known: Known, source: str | None) 
 
         progress = ingest(arrivals(path, name, known, leave_out), sink, source=name)
     else:
-        progress = write(known.fresh(entries_in(path, form, source)), sink)
+        progress = keep(known.fresh(entries_in(path, form, source)), sink)
     return Imported(
         file=str(path),
         form=form,
@@ -212,22 +211,6 @@ def message_in(frames: Sequence[bytes]) -> Live | ReplayItem | ReplayEnd | None:
     """What a captured message is: live, or a client's side of a replay; None for anything else."""
     message = read_live(frames) if len(frames) == 3 and frames[0] else read_reply(frames)
     return message if isinstance(message, Live | ReplayItem | ReplayEnd) else None
-
-
-def write(entries: Iterator[Entry], sink: Sink) -> Progress:
-    """Write entries as they are and flush."""
-    progress = Progress()
-    held: list[Entry] = []
-    for entry in entries:
-        held.append(entry)
-        if len(held) >= WRITE_ENTRIES:
-            sink.write(held)
-            progress.count(held)
-            held.clear()
-    sink.write(held)
-    progress.count(held)
-    sink.flush()
-    return progress
 
 
 def in_words(done: Imported) -> str:

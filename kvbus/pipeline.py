@@ -187,24 +187,36 @@ def ingest(
         standings=sink.standings() if standings is None else standings,
         limits=limits,
     )
+    progress = keep(_ordered(arrivals, sequencer), sink)
+    progress.other = sequencer.counts
+    return progress
+
+
+def keep(entries: Iterable[Entry], sink: Sink) -> Progress:
+    """Write entries that are in order already, and return when they are durable."""
     progress = Progress()
     gathered: list[Entry] = []
-    now_ns = 0
 
     def hand_over() -> None:
         sink.write(gathered)
         progress.count(gathered)
         gathered.clear()
 
-    for number, arrival in enumerate(arrivals):
-        gathered += sequencer.live(arrival)
-        now_ns = max(now_ns, arrival.received_ns)
-        if number % TICK_EVERY == 0:
-            gathered += sequencer.tick(now_ns)
+    for entry in entries:
+        gathered.append(entry)
         if len(gathered) >= WRITE_BATCHES:
             hand_over()
-    gathered += sequencer.finish(now_ns)
     hand_over()
     sink.flush()
-    progress.other = sequencer.counts
     return progress
+
+
+def _ordered(arrivals: Iterable[Arrival], sequencer: Sequencer) -> Iterator[Entry]:
+    """A finished series of arrivals in order, on the arrivals' own clock."""
+    now_ns = 0
+    for number, arrival in enumerate(arrivals):
+        yield from sequencer.live(arrival)
+        now_ns = max(now_ns, arrival.received_ns)
+        if number % TICK_EVERY == 0:
+            yield from sequencer.tick(now_ns)
+    yield from sequencer.finish(now_ns)
