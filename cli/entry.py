@@ -26,6 +26,8 @@ def main() -> None:
 
     try:
         app(prog_name="kvbus")
+    except KeyboardInterrupt:  # it struck where nothing catches it, between two handlers
+        os._exit(0 if stoppable() else COULD_NOT)
     except OSError:  # not even stderr takes anything: the exit code has to say it all
         os._exit(COULD_NOT)
 
