@@ -13,6 +13,7 @@ from types import FrameType
 from typing import Final, NoReturn
 
 COULD_NOT: Final = 2
+INTERRUPTED: Final = "kvbus: interrupted before it was done"
 STOPPABLE: Final = ("tail", "record", "replay")
 """Commands that go on until they are stopped: being stopped is their usual end, at any moment."""
 
@@ -37,7 +38,7 @@ def leave(_number: int, _frame: FrameType | None) -> NoReturn:
     if stoppable():
         os._exit(0)
     try:
-        os.write(2, b"kvbus: interrupted before it was done\n")
+        os.write(2, f"{INTERRUPTED}\n".encode())
     finally:
         os._exit(COULD_NOT)
 

@@ -22,14 +22,13 @@ from typing import Any, Final
 import typer
 from typer.core import TyperGroup
 
-from cli.entry import stoppable
+from cli.entry import INTERRUPTED, stoppable
 from kvbus.errors import KvbusError
 
 OK: Final = 0
 NO: Final = 1
 COULD_NOT: Final = 2
 
-INTERRUPTED: Final = "kvbus: interrupted before it was done"
 REPORT: Final = "This is a fault in kvbus. Run it again with --debug and report what it prints."
 
 
