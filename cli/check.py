@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import closing
+from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -13,6 +14,9 @@ from cli import logs, options
 from cli.exits import NO, OK, pipe_may_close
 from cli.format import plain
 from cli.render import Paint, painter
+from kvbus.errors import ConfigError
+from kvbus.profile import PROFILES
+from kvbus.rules.table import KINDS, RULES, UnknownRuleError
 
 if TYPE_CHECKING:
     from kvbus.verdict import Finding, Report, RuleVerdict, Witness
@@ -26,7 +30,9 @@ Examples:
 \b
   kvbus check day.duckdb
   kvbus check day.duckdb --strict && echo complete and in order
-  kvbus check day.duckdb --rule sequence --json | jq .verdict"""
+  kvbus check day.duckdb --rule sequence --json | jq .verdict
+  kvbus check day.duckdb --capacity CPU=300 --profile kvbus
+  kvbus check --explain eviction"""
 
 Strict = Annotated[
     bool | None, typer.Option("--strict/--no-strict", help="UNKNOWN is a no as well: exit with 1.")
@@ -36,6 +42,27 @@ Rules = Annotated[
     typer.Option("--rule", metavar="NAME", help="Only this rule; may be repeated. Default: all."),
 ]
 
+Profile = Annotated[
+    str | None,
+    typer.Option("--profile", metavar="NAME", help="Whose habits are legal. Default: read off each stream."),
+]
+Capacity = Annotated[
+    list[str] | None,
+    typer.Option("--capacity", metavar="MEDIUM=N", help="Blocks that fit into a tier; may be repeated."),
+]
+Engine = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--engine",
+        metavar="SOURCE,SOURCE…",
+        help="Sources that are one engine's tiers, primary first; may be repeated.",
+    ),
+]
+ListRules = Annotated[bool, typer.Option("--list", help="Print every rule, and the profiles; judge nothing.")]
+Explain = Annotated[
+    str | None, typer.Option("--explain", metavar="RULE", help="Say all about a rule, by name or id.")
+]
+
 STYLES: Final = {"HOLDS": "BlockStored", "VIOLATED": "Undecodable", "UNKNOWN": "AllBlocksCleared"}
 
 
@@ -43,6 +70,11 @@ def check(
     log: options.LogArgument = None,
     strict: Strict = None,
     rules: Rules = None,
+    profile: Profile = None,
+    capacity: Capacity = None,
+    engine: Engine = None,
+    list_rules: ListRules = False,
+    explain: Explain = None,
     as_json: options.Json = None,
     config: options.Config = None,
 ) -> None:
@@ -50,13 +82,24 @@ def check(
 
     Works while the log is being recorded to.
     """
+    if list_rules or explain is not None:
+        with pipe_may_close(OK):
+            sys.stdout.writelines(line + "\n" for line in (explained(explain) if explain else listed()))
+        return
     import msgspec
 
-    from kvbus.audit import audit
+    from kvbus.audit import Audit
 
     given = options.settings(config, log=log, strict=strict, json=as_json)
+    auditor = Audit(
+        rules or None,
+        profile=profile,
+        capacities=capacities(capacity or []),
+        engines=[names.split(",") for names in engine or []],
+    )
     with closing(logs.reader(options.log_of(given))) as reader:
-        report = audit(reader.entries(), rules or None)
+        auditor.observe_log(reader)
+        report = auditor.verdict()
     code = exit_code(report, strict=given.strict)
     with pipe_may_close(code):
         if given.json:
@@ -64,6 +107,45 @@ def check(
         else:
             sys.stdout.writelines(line + "\n" for line in lines(report, painter(sys.stdout)))
     raise typer.Exit(code)
+
+
+def capacities(given: list[str]) -> dict[str, int]:
+    """``CPU=300`` and the like, as a mapping. Raises ``ConfigError``."""
+    found = {}
+    for text in given:
+        medium, _, blocks = text.partition("=")
+        if not medium or not blocks.isdecimal():
+            raise ConfigError(
+                f"--capacity {text} is no capacity",
+                next_step="Write a medium and blocks: --capacity CPU=300.",
+            )
+        found[medium] = int(blocks)
+    return found
+
+
+def listed() -> Iterator[str]:
+    """Every rule on a line, then every profile."""
+    for about in RULES.values():
+        yield f"{about.id:<3} {about.name:<11} {about.severity:<12} {about.means}"
+    yield ""
+    for profile in PROFILES.values():
+        yield f"--profile {profile.name:<9} {profile.about}"
+
+
+def explained(wanted: str) -> Iterator[str]:
+    """All about one rule, also what its findings count as under each profile. Raises ``UnknownRuleError``."""
+    about = next((a for a in RULES.values() if wanted.lower() in (a.name, a.id.lower())), None)
+    if about is None:
+        raise UnknownRuleError(
+            f"there is no rule {wanted!r}", next_step=f"The rules are: {', '.join(RULES)}."
+        )
+    yield f"{about.name} ({about.id}), a {about.severity} at its worst"
+    yield f"  {about.means}"
+    yield f"  unknown under: {about.clouded_by}"
+    yield f"  from: {about.source}"
+    for kind in (kind for kind in KINDS if kind.partition(".")[0] == about.name):
+        others = [f"{p.name} {p.level(kind)}" for p in PROFILES.values() if p.level(kind) != KINDS[kind]]
+        yield f"  {kind}: {KINDS[kind]}" + (f" ({', '.join(others)})" if others else "")
 
 
 def exit_code(report: Report, *, strict: bool) -> int:
@@ -76,8 +158,15 @@ def exit_code(report: Report, *, strict: bool) -> int:
 def lines(report: Report, paint: Paint) -> Iterator[str]:
     """The report for people."""
     yield paint(STYLES[report.verdict], report.verdict)
+    quiet = [rule for rule in report.rules if rule.verdict == "HOLDS" and not rule.information]
     for rule in report.rules:
-        yield from _rule_lines(rule, paint)
+        if rule not in quiet:
+            yield from _rule_lines(rule, paint)
+    if quiet:
+        names = ", ".join(f"{rule.rule} ({rule.id})" for rule in quiet)
+        first, *rest = wrap(names, 100)
+        yield f"  {paint(STYLES['HOLDS'], 'HOLDS   ')} {first}"
+        yield from (" " * 11 + line for line in rest)
 
 
 def _rule_lines(rule: RuleVerdict, paint: Paint) -> Iterator[str]:
@@ -88,7 +177,7 @@ def _rule_lines(rule: RuleVerdict, paint: Paint) -> Iterator[str]:
     if beyond > 0:
         yield f"    … and {beyond:,} more violations"
     for finding in rule.information:
-        yield from _finding_lines("note", finding)
+        yield from _finding_lines("note" if finding.level == "information" else finding.level, finding)
 
 
 def _finding_lines(label: str, finding: Finding) -> Iterator[str]:

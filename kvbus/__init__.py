@@ -5,9 +5,10 @@ they hear into a ``Sink`` (``sinks.duckdb``, ``sinks.jsonl`` …); ``Residency``
 say what a log means. Importing this imports no database and no terminal.
 """
 
+from typing import TYPE_CHECKING
+
 from kvbus.aggregator import Aggregator, Round, emitted
 from kvbus.arrival import Arrival, Limits
-from kvbus.audit import Audit
 from kvbus.dialects import DialectReader, encode
 from kvbus.errors import (
     CaptureError,
@@ -52,6 +53,19 @@ from kvbus.subscriber import Subscriber
 from kvbus.summary import Summary, summarize
 from kvbus.verdict import Report, Verdict
 from kvbus.wire import PublisherInfo
+
+if TYPE_CHECKING:
+    from kvbus.audit import Audit
+
+
+def __getattr__(name: str) -> object:
+    """``Audit``, when it is wanted: it needs numpy, which an engine that publishes shall not load."""
+    if name == "Audit":
+        from kvbus.audit import Audit
+
+        return Audit
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 __all__ = [
     "Aggregator",

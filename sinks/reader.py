@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol, Self
 import duckdb
 import pyarrow as pa
 
+from kvbus.columns import Tables
 from kvbus.dialects import DialectReader
 from kvbus.errors import LogError, LogLockedError
 from kvbus.log import EpochBegan, Loss, PositionedEntry, Received, SourceId, Stray
@@ -26,10 +27,21 @@ from sinks.session import Parameter, Session
 
 CHUNK_ROWS: Final = 1024
 CHUNK_BYTES: Final = 8 << 20
+COLUMN_BATCHES: Final = 1 << 16
+COLUMN_EVENTS: Final = 1 << 16
 LOCK_WAIT_S: Final = 5.0
 
 _BATCHES: Final = """SELECT position, source_id, epoch, seq, payload, received_ns, replayed, dialect
 FROM batches WHERE position BETWEEN ? AND ? ORDER BY position"""
+
+_COLUMNS: Final = {
+    "batches": """SELECT position, source_id, epoch, seq, ts, received_ns, unknown_keys, dialect, error
+        FROM batches WHERE position BETWEEN ? AND ? ORDER BY position""",
+    "event_rows": """SELECT position, event, shape, hashes, parent_hash, token_count, emit_seq
+        FROM event_rows WHERE position BETWEEN ? AND ? ORDER BY position, event""",
+    "event_extras": """SELECT position, event, cache_salt, extra
+        FROM event_extras WHERE position BETWEEN ? AND ? ORDER BY position, event""",
+}
 
 
 class Way(Protocol):
@@ -147,6 +159,36 @@ class DuckDBReader:
         if last is None or last >= self._count:
             yield from self._markers(max(at, first), self._count)
 
+    def columns(self) -> Iterator[Tables]:
+        """The rows themselves, ``COLUMN_BATCHES`` positions at a time or fewer: about ``COLUMN_EVENTS``
+        events.
+
+        Tables as ``kvbus/columns`` builds them, less the payloads; shapes come before their first use.
+        """
+        shapes = self._table("SELECT * FROM event_shapes")
+        at, height = 0, 1024
+        while at < self._count or at == 0:
+            last = min(at + height, self._count) - 1
+            through = self._count if last + 1 == self._count else last
+            tables = {"event_shapes": shapes} if at == 0 else {}
+            for name, sql in _COLUMNS.items():
+                tables[name] = self._table(sql, at, last)
+            for name in self._marker_tables:
+                columns = ", ".join(("marker", "next_position", "source_id", "epoch", _MARKERS[name][0]))
+                sql = f"SELECT {columns} FROM {name} WHERE next_position BETWEEN ? AND ? ORDER BY marker"
+                tables[name] = self._table(sql, at, through)
+            _whole(tables, at, last, self.path)
+            yield {name: table for name, table in tables.items() if table.num_rows}
+            at = last + 1
+            events = tables["event_rows"].num_rows
+            height = max(1, min(COLUMN_BATCHES, 4 * height, COLUMN_EVENTS * height // max(events, 1)))
+            if not self._count:
+                return
+
+    def _table(self, sql: str, *parameters: Parameter) -> pa.Table:
+        batches = list(self._way.query(sql, parameters))
+        return pa.Table.from_batches(batches) if batches else pa.table({})
+
     def close(self) -> None:
         self._way.close()
 
@@ -197,6 +239,16 @@ _MARKERS: Final[dict[str, tuple[str, type[EpochBegan] | type[Loss] | type[Stray]
     "losses": ("first_seq, last_seq, reason, noticed_ns", Loss),
     "strays": ("seq, payload, received_ns, reason", Stray),
 }
+
+
+def _whole(tables: Tables, first: int, last: int, path: Path) -> None:
+    """Raise ``LogError`` unless every position from ``first`` to ``last`` has its batch."""
+    batches = tables["batches"]
+    if batches.num_rows != last + 1 - first or (batches.num_rows and batches["position"][0].as_py() != first):
+        raise LogError(
+            f"{path} lacks a position from {first} to {last}",
+            next_step="Export what is readable; report this.",
+        )
 
 
 def open_log(path: str | os.PathLike[str], *, lock_wait_s: float = LOCK_WAIT_S) -> DuckDBReader:

@@ -104,12 +104,14 @@ def test_each_worker_and_rank_is_a_stream_of_its_own(tmp_path: Path) -> None:
 
 
 def test_no_rule_says_holds_of_a_recording(tmp_path: Path) -> None:
-    """However tidy a recording looks, every rule answers UNKNOWN."""
+    """However tidy a recording looks, numbers and counts are UNKNOWN, and so is the whole."""
     path = recording(
         tmp_path, line(stored(1), event_id=0), line(removed(1), event_id=1), line(removed(8), event_id=2)
     )
     entries = [PositionedEntry(0, entry) for entry in read_recording(path, source="rec")]
-    assert [rule.verdict for rule in audit(entries).rules] == ["UNKNOWN", "UNKNOWN"]
+    report = audit(entries, ["sequence", "beginning", "refcount"])
+    assert [rule.verdict for rule in report.rules] == ["UNKNOWN", "UNKNOWN", "UNKNOWN"]
+    assert audit(entries).verdict == "UNKNOWN"
 
 
 TORN = '{"timestamp": 1, "event": {"worker'

@@ -1,26 +1,15 @@
-"""The rules of order, one class a file, and the table of them.
+"""The rules of order: a table that says what they are, and functions that find where they are broken.
 
-A rule watches the log go by and can say at any moment how things stand. It never looks ahead and remembers no
-more than its bounds. What the log does not hold (a late join, a hole, bytes nobody can read) makes it say
-UNKNOWN where that could decide, never VIOLATED on suspicion. Shapes that look like bugs and are legal
-(WIRE.md §1.6) are information.
+A rule reads the log as columns, a chunk at a time, and never looks ahead. What the log does not hold (a late
+join, a hole, bytes nobody can read) makes it say UNKNOWN where that could decide, never VIOLATED on
+suspicion.
 
-A new rule is a class with ``about``, ``observe`` and ``verdict``, and its line in ``RULES``.
+A new rule is a row of ``table.RULES``, its kinds of findings in ``table.KINDS``, a function of a ``Scene``
+and its call in ``kvbus/audit``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from kvbus.rules.table import KINDS, RULES, About
 
-from kvbus.rules.refcount import RefCountRule
-from kvbus.rules.rule import About, Rule, RuleMaker
-from kvbus.rules.sequence import SequenceRule
-
-RULES: Final[Mapping[str, RuleMaker]] = {
-    "sequence": SequenceRule,
-    "refcount": RefCountRule,
-}
-"""Every rule by its name, in the order of a report."""
-
-__all__ = ["RULES", "About", "RefCountRule", "Rule", "RuleMaker", "SequenceRule"]
+__all__ = ["KINDS", "RULES", "About"]

@@ -1,0 +1,119 @@
+"""What rules found, by kind and by whom it is about: all of it counted, the first of each kept with its
+evidence.
+
+What a finding counts as (violation, unknown, warning, information) is decided last, by the profile of the
+stream it was found in: which engine speaks may show only later. A flood costs a number each. Nothing here
+judges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+from kvbus.verdict import EXAMPLES, Finding, Level, Witness
+
+GROUPS_MAX: Final = 1024
+"""Groups of a kind that keep examples; findings of further ones are counted."""
+
+Told = tuple[str, list[Witness]]
+"""Because, and the fewest events that show it."""
+
+Order = tuple[int, int]
+"""(batch, event) as a log counts them, -1 for the batch as a whole: findings are shown in this order."""
+
+EVENT_MAX: Final = 1 << 32
+"""No event of a batch has such an index: what comes behind all of them."""
+
+
+class Group(NamedTuple):
+    """What findings are about: the source by number (-1: the log), and what sets them apart from others."""
+
+    kind: str
+    source: int
+    apart: Hashable = None
+
+    @property
+    def rule(self) -> str:
+        return self.kind.partition(".")[0]
+
+
+class _Found:
+    __slots__ = ("count", "examples")
+
+    def __init__(self, count: int = 0, examples: list[tuple[Order, Told, int]] | None = None) -> None:
+        self.count = count
+        self.examples = examples or []
+
+
+class Findings:
+    """Findings by group. ``limit``: examples each keeps."""
+
+    def __init__(self, limit: int = EXAMPLES) -> None:
+        self._limit = limit
+        self._groups: dict[Group, _Found] = {}
+
+    def add(
+        self, group: Group, order: Order, because: str, witnesses: list[Witness], *, count: int = 1
+    ) -> None:
+        """Count a finding; equal ones in a row are one with a count."""
+        found = self._groups.setdefault(group, _Found())
+        found.count += count
+        if found.examples and found.examples[-1][1] == (because, witnesses):
+            last = found.examples[-1]
+            found.examples[-1] = (*last[:2], last[2] + count)
+        elif self._room(found):
+            found.examples.append((order, (because, witnesses), count))
+
+    def flood(self, group: Group, total: int, describe: Callable[[int], tuple[Order, Told]]) -> None:
+        """Count ``total`` findings in log order; the first ones are described while there is room."""
+        found = self._groups.setdefault(group, _Found())
+        for n in range(total):
+            if not self._room(found):
+                found.count += total - n
+                return
+            order, (because, witnesses) = describe(n)
+            self.add(group, order, because, witnesses)
+
+    def _room(self, found: _Found) -> bool:
+        return len(found.examples) < (self._limit if len(self._groups) <= GROUPS_MAX else 0)
+
+    def listed(
+        self, level: Callable[[Group], Level], rule: str
+    ) -> Mapping[Level, list[tuple[Order, Finding]]]:
+        """Those of a rule by level, in log order: each violation for itself, of everything else a group's
+        first with its count.
+        """
+        told: dict[Level, list[tuple[Order, Finding]]] = {"violation": [], "unknown": [], "warning": []}
+        told["information"] = []
+        for group, found in sorted(self._groups.items(), key=lambda item: _rank(item[0])):
+            at = level(group)
+            if group.rule != rule or at == "off":
+                continue
+            told[at] += _singly(found, at) if at == "violation" else _together(found, at)
+        for findings in told.values():
+            findings.sort(key=lambda item: item[0])
+        return told
+
+    def totals(self) -> Iterator[tuple[Group, int]]:
+        """Every group with its count."""
+        return ((group, found.count) for group, found in self._groups.items())
+
+    def copy(self) -> Findings:
+        twin = Findings(self._limit)
+        twin._groups = {group: _Found(f.count, list(f.examples)) for group, f in self._groups.items()}
+        return twin
+
+
+def _rank(group: Group) -> tuple[str, int, str]:
+    return group.kind, group.source, str(group.apart)
+
+
+def _singly(found: _Found, level: Level) -> Iterator[tuple[Order, Finding]]:
+    for order, (because, witnesses), count in found.examples:
+        yield order, Finding(because, witnesses, count, level)
+
+
+def _together(found: _Found, level: Level) -> Iterator[tuple[Order, Finding]]:
+    for order, (because, witnesses), _ in found.examples[:1]:
+        yield order, Finding(because, witnesses, found.count, level)

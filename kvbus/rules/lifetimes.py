@@ -1,0 +1,75 @@
+"""L1, P4: tiers that only grow, and groups that are removed from and were never stored to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from kvbus.chunk import REMOVED, STORED, Chunks, first_sights
+from kvbus.clouds import CERTAIN
+from kvbus.findings import Findings, Group
+from kvbus.rules.words import named
+from kvbus.scene import Scene
+from kvbus.verdict import Witness
+
+
+class Lifetimes:
+    """Remembers the first store of each (source, medium, group), and which of them had a removal."""
+
+    def __init__(self, names: Chunks, capacities: Mapping[str, int]) -> None:
+        self._names = names
+        self._capacities = capacities
+        self._stored: dict[tuple[int, int], Witness] = {}
+        self._removed: set[tuple[int, int]] = set()
+
+    def look(self, scene: Scene) -> None:
+        chunk, places = scene.chunk, max(len(self._names.places.names), 1)
+        code = scene.event_sources() * places + chunk.place
+        touched = (chunk.kind == STORED) | (chunk.kind == REMOVED)
+        for one, event in first_sights(np.where(touched, code * 2 + (chunk.kind == STORED), -1)):
+            if one < 0:
+                continue
+            rest, stored = divmod(one, 2)
+            key = divmod(rest, places)
+            if stored:
+                self._stored.setdefault(key, scene.witness(event))
+                continue
+            if key not in self._removed and key not in self._stored:
+                self._unstored(scene, key, event)
+            self._removed.add(key)
+
+    def _unstored(self, scene: Scene, key: tuple[int, int], event: int) -> None:
+        place = self._names.places.names[key[1]]
+        groups = {
+            self._names.places.names[other].group
+            for source, other in self._stored
+            if source == key[0] and self._names.places.names[other].medium == place.medium
+        }
+        doubt = scene.sky.doubts(scene.chunk, np.array([event]), scene.is_gpu(np.array([event])))
+        if groups and int(doubt[0]) == CERTAIN:
+            said = f"a removal from {scene.where(event)}, to which nothing was ever stored"
+            because = f"{scene.who(event)}: {said} (groups with stores: {sorted(map(str, groups))})"
+            group = Group("group.unstored", key[0], key[1])
+            scene.findings.add(group, scene.order(event), because, [scene.witness(event)])
+
+    def conclude(self, findings: Findings, resident: Mapping[tuple[int, int], tuple[int, int]]) -> None:
+        """Add what holds if nothing more comes."""
+        names = self._names
+        removed = {(source, names.places.names[place].medium) for source, place in self._removed}
+        held: dict[tuple[int, str], int] = {}
+        firsts: dict[tuple[int, str], Witness] = {}
+        for (source, place), first in self._stored.items():
+            key = source, names.places.names[place].medium
+            firsts.setdefault(key, first)
+            held[key] = held.get(key, 0) + resident.get((source, place), (0, 0))[0]
+        for (source, medium), first in firsts.items():
+            if (source, medium) in removed:
+                continue
+            most, order = self._capacities.get(medium), (first.position or 0, first.event or 0)
+            kept = f"{medium}: blocks are stored and none is ever removed"
+            findings.add(Group("lifetime.kept", source, medium), order, kept, [first])
+            if most is not None and held[source, medium] > most:
+                holds = f"{medium} holds {held[source, medium]:,} blocks, has room for {most:,}"
+                because = f"{named(names.sources[source])}: {holds}, and none was ever removed"
+                findings.add(Group("lifetime.leak", source, medium), order, because, [first])
