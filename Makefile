@@ -8,7 +8,7 @@ BIN     := $(VENV)/bin
 READY   := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types tests soak bench peers format clean
+.PHONY: help setup demo test lint types tests soak bench mutants peers format clean
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,6 +43,9 @@ soak: $(READY) ## the tests that take long on purpose
 
 bench: $(READY) ## measure against what kvbus cannot beat or wants to beat
 	$(BIN)/python -m bench $(BENCH)
+
+mutants: $(READY) ## spoil real streams a thousand times and say how much of it a check sees
+	$(BIN)/python -m scripts.mutants
 
 peers: $(READY) ## bring other projects' released code for the tests marked `peer` and for the bench
 	$(BIN)/python -m scripts.bring_peers

@@ -15,6 +15,7 @@ from collections.abc import Callable
 import msgspec
 from rich.console import Console
 
+from bench.audit import auditing
 from bench.decode import decode
 from bench.figures import Section, machine, show
 from bench.latency import latency
@@ -37,7 +38,10 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "parts", nargs="*", metavar="PART", help="decode, publisher, record, latency, tiers (default: all)"
+        "parts",
+        nargs="*",
+        metavar="PART",
+        help="decode, publisher, record, latency, tiers, audit; default: all",
     )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
@@ -49,6 +53,7 @@ def main() -> None:
         "record": lambda: recording(stream, rounds=args.rounds, batches=33_000),
         "latency": lambda: latency(stream, batches=6000),
         "tiers": lambda: tiers(rounds=args.rounds),
+        "audit": lambda: auditing(stream, rounds=args.rounds, batches=33_000),
     }
     if unknown := sorted(set(args.parts) - parts.keys()):
         parser.error(f"no such part: {', '.join(unknown)}")

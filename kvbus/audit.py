@@ -7,6 +7,7 @@ remember, not by the length of the log. It opens nothing and prints nothing.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -29,7 +30,7 @@ from kvbus.rules.transport import Transport
 from kvbus.scene import Scene
 from kvbus.verdict import EXAMPLES, Level, Report, RuleVerdict, Verdict, overall
 
-GATHER_ENTRIES: Final = 256
+GATHER_ENTRIES: Final = 512
 GATHER_EVENTS: Final = 1 << 15
 """Entries, and events in them, that wait to be judged together; a verdict waits for none."""
 
@@ -146,6 +147,14 @@ class Audit:
         """Under which profile each source is judged."""
         self._judge_gathered()
         return {source: self._profile_of(number) for number, source in self._names.sources.items()}
+
+    def counts(self) -> dict[str, int]:
+        """How many findings of each kind (of ``KINDS``) there are so far, whatever they count as."""
+        self._judge_gathered()
+        total: Counter[str] = Counter()
+        for group, count in self._findings.totals():
+            total[group.kind] += count
+        return dict(total)
 
     def check_integrity(self) -> None:
         """Raise AssertionError where what is remembered contradicts itself."""

@@ -25,6 +25,9 @@ from kvbus.log import EpochBegan
 TAKEN_MAX: Final = 32_768
 """A block that is taken out is remembered for so many block rows of the log, to name the removal before."""
 
+NOWHERE: Final = -1
+"""The shelf of an ask where there is none."""
+
 _FACTS: Final = np.dtype(
     [
         ("count", "<i8"),
@@ -173,7 +176,7 @@ class Holdings:
         said = np.zeros(total, np.uint64)
         said[at_block] = content
         row = np.cumsum(change != 0) - (change != 0) + self._rows
-        shelf = self._shelves_of(chunk, event, place)
+        shelf = self._shelves_of(chunk, event, place, change != 0)
 
         order, starts, segment = _sorted(shelf, hashes)
         segment_shelf, segment_hash = shelf[order[starts]], hashes[order[starts]]
@@ -267,13 +270,15 @@ class Holdings:
 
     # -- shelves -------------------------------------------------------------------------------------------
 
-    def _shelves_of(self, chunk: Chunk, event: Ints, place: Ints) -> Ints:
-        """The shelf of each row; takes the chunk's resets on the way."""
+    def _shelves_of(self, chunk: Chunk, event: Ints, place: Ints, moved: Bools) -> Ints:
+        """The shelf of each row; takes the chunk's resets on the way. To ask for a shelf does not make it."""
         resets = self._resets(chunk)
         section = np.searchsorted(np.array([r.row for r in resets], np.int64), event, side="right")
         places = max(len(self._names.places.names), 1)
         code = (section * (len(self._names.sources) + 1) + chunk.source[chunk.batch[event]]) * places + place
         codes, which = _distinct(code)
+        made = np.zeros(len(codes), np.bool_)
+        made[which[moved]] = True
         shelves = np.empty(len(codes), np.int64)
         done = 0
         for n, one in enumerate(codes.tolist()):
@@ -282,7 +287,8 @@ class Holdings:
             while done < due:
                 self._take(resets[done])
                 done += 1
-            shelves[n] = self._shelf_at(source, number)
+            known = self._current.get((source, number), NOWHERE)
+            shelves[n] = self._shelf_at(source, number) if made[n] else known
         for reset in resets[done:]:
             self._take(reset)
         found: Ints = shelves[which]

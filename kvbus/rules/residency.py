@@ -159,7 +159,7 @@ def at_once(scene: Scene) -> None:
     batch = chunk.batch[moves.event]
     gone = (
         (moves.change < 0)
-        & (moves.after == 0)
+        & (moves.before == 1)
         & (put >= 0)
         & (batch[put] == batch)
         & (moves.before[put] == 0)

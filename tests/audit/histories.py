@@ -11,6 +11,8 @@ EVENT = st.sampled_from(
         "g:+a,b",
         "g:-b,a",
         "g:+a>b",
+        "g:+a>a",
+        "c:+d>b",
         "g:+b>c,d",
         "g:+a,a",
         "g/1:+a",
