@@ -112,6 +112,16 @@ def distinct(codes: Ints) -> Ints:
     return there
 
 
+def numbered(codes: Ints) -> tuple[Ints, Ints]:
+    """The distinct numbers, rising, and which of them each is."""
+    top = int(codes.max(initial=-1)) + 1
+    if top > 1 << 22:
+        found, which = np.unique(codes, return_inverse=True)
+        return found, which
+    there = np.bincount(codes, minlength=top) > 0
+    return np.flatnonzero(there), (np.cumsum(there) - 1)[codes]
+
+
 def first_sights(codes: Ints) -> list[tuple[int, int]]:
     """Each distinct one of some small numbers with the row it is first seen in, by row."""
     found = distinct(codes)

@@ -13,8 +13,10 @@ import numpy as np
 from kvbus.chunk import STORED, Bools, Chunk, Chunks, Ints, distinct
 from kvbus.clouds import CERTAIN, Sky
 from kvbus.findings import Findings, Group, Order, Told
-from kvbus.holdings import TAKEN_MAX, Holdings, Moves, Shelf, Spot
+from kvbus.holdings import TAKEN_MAX, Holdings
+from kvbus.moves import Moves
 from kvbus.rules.words import named, tier
+from kvbus.shelves import Shelf, Spot
 from kvbus.verdict import Witness, witness
 
 Say = Callable[["Scene", int], Told]
@@ -79,7 +81,7 @@ class Scene:
         return self.sky.doubts(self.chunk, events, self.is_gpu(events))
 
     def shelf(self, row: int) -> Shelf:
-        return self.holdings.shelves[int(self.moves.shelf[row])]
+        return self.holdings.shelves.all[int(self.moves.shelf[row])]
 
     def put_before(self, row: int) -> Witness | None:
         """The block's last store before this row."""

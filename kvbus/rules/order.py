@@ -15,7 +15,7 @@ import numpy as np
 from kvbus.chunk import REMOVED, STORED, Bools, Chunk, Chunks, Hashes, Ints, Place, first_sights
 from kvbus.clouds import CERTAIN
 from kvbus.findings import Group, Told
-from kvbus.holdings import Asks
+from kvbus.moves import Asks
 from kvbus.scene import Say, Scene
 from kvbus.verdict import Witness
 
@@ -115,7 +115,7 @@ class Crossing:
 
     def look(self, scene: Scene, questions: Questions) -> None:
         """Tell what the answers show."""
-        copies, seen = scene.moves.asked
+        copies, seen = scene.holdings.answers(scene.chunk, scene.moves, questions.asks)
         absent = (copies[questions.parent_own] == 0) & (copies[questions.parent_gpu] == 0)
         orphans = questions.parents[absent]
         certain = self._certain(scene, orphans)

@@ -61,7 +61,7 @@ def _of_former_life(scene: Scene, rows: Ints) -> Ints:
     kept = []
     shelves = scene.moves.shelf[rows]
     for number in np.unique(shelves).tolist():
-        former = scene.holdings.shelves[number].former
+        former = scene.holdings.shelves.all[number].former
         if former is None:
             continue
         mine = rows[shelves == number]

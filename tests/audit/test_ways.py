@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from kvbus.audit import Audit, audit
 from kvbus.chunk import Chunks
-from kvbus.holdings import Asks, Holdings
+from kvbus.holdings import Holdings
 from kvbus.log import PositionedEntry, SourceId
+from kvbus.moves import Asks
 from kvbus.residency import Residency
 from kvbus.testing import history
 from kvbus.verdict import Report
