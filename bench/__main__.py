@@ -17,11 +17,13 @@ from rich.console import Console
 
 from bench.decode import decode
 from bench.figures import Section, machine, show
+from bench.filesystem import filesystem
 from bench.latency import latency
 from bench.publisher import publisher
 from bench.record import recording
 from bench.stream import Stream, load
 from bench.tiers import tiers
+from bench.transfer import transfer
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -37,7 +39,10 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "parts", nargs="*", metavar="PART", help="decode, publisher, record, latency, tiers (default: all)"
+        "parts",
+        nargs="*",
+        metavar="PART",
+        help="decode, publisher, record, latency, tiers, filesystem, transfer (default: all)",
     )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
@@ -49,6 +54,8 @@ def main() -> None:
         "record": lambda: recording(stream, rounds=args.rounds, batches=33_000),
         "latency": lambda: latency(stream, batches=6000),
         "tiers": lambda: tiers(rounds=args.rounds),
+        "filesystem": lambda: filesystem(rounds=args.rounds),
+        "transfer": lambda: transfer(rounds=args.rounds),
     }
     if unknown := sorted(set(args.parts) - parts.keys()):
         parser.error(f"no such part: {', '.join(unknown)}")
