@@ -23,7 +23,7 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-build-isolation --editable '.[dev,tiers,s3,plot]'
 	@touch $@
 
-demo: $(READY) ## play an engine's stream through three processes: publish, record, tail; then check and stat
+demo: $(READY) ## three tiers under chat traffic: recorded, tailed and checked while they run
 	$(BIN)/python -m scripts.demo
 
 test: lint types tests ## everything a change must pass; under ten minutes on two cores

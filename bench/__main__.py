@@ -18,11 +18,13 @@ from rich.console import Console
 from bench.audit import auditing
 from bench.decode import decode
 from bench.figures import Section, machine, show
+from bench.filesystem import filesystem
 from bench.latency import latency
 from bench.publisher import publisher
 from bench.record import recording
 from bench.stream import Stream, load
 from bench.tiers import tiers
+from bench.transfer import transfer
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -41,7 +43,7 @@ def main() -> None:
         "parts",
         nargs="*",
         metavar="PART",
-        help="decode, publisher, record, latency, tiers, audit; default: all",
+        help="decode, publisher, record, latency, tiers, filesystem, transfer, audit; default: all",
     )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
@@ -53,6 +55,8 @@ def main() -> None:
         "record": lambda: recording(stream, rounds=args.rounds, batches=33_000),
         "latency": lambda: latency(stream, batches=6000),
         "tiers": lambda: tiers(rounds=args.rounds),
+        "filesystem": lambda: filesystem(rounds=args.rounds),
+        "transfer": lambda: transfer(rounds=args.rounds),
         "audit": lambda: auditing(stream, rounds=args.rounds, batches=33_000),
     }
     if unknown := sorted(set(args.parts) - parts.keys()):

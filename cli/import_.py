@@ -14,8 +14,9 @@ from msgspec import Struct
 
 from cli import logs, options
 from cli.exits import pipe_may_close
-from cli.record import Output, Quiet
-from cli.render import NOTICE_LINE, say
+from cli.printer import NOTICE_LINE
+from cli.record import Output
+from cli.render import say
 from kvbus.arrival import Arrival
 from kvbus.capture import is_capture_head, read_capture, unreadable
 from kvbus.config import faulty
@@ -73,7 +74,7 @@ def import_(
     output: Output = None,
     source: Source = None,
     as_json: options.Json = None,
-    quiet: Quiet = None,
+    quiet: options.Quiet = None,
     config: options.Config = None,
 ) -> None:
     """Bring files into a log, in order and without doubles. --json: an object for each file on stdout."""

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 import typer
 
-from cli import check, export, import_, record, replay, stat, tail
+from cli import check, export, import_, record, replay, run, stat, tail
 from cli.exits import GuardedGroup
 
 EPILOG: Final = """\
@@ -20,7 +20,8 @@ Examples:
   kvbus record tcp://10.0.0.1:5557 --replay tcp://10.0.0.1:5558 -o day.duckdb
   kvbus stat day.duckdb
   kvbus check day.duckdb
-  kvbus replay day.duckdb --to 'tcp://*:5557'"""
+  kvbus replay day.duckdb --to 'tcp://*:5557'
+  kvbus run --record run.duckdb"""
 
 app = typer.Typer(
     cls=GuardedGroup,
@@ -63,3 +64,4 @@ app.command(epilog=stat.EPILOG)(stat.stat)
 app.command(epilog=check.EPILOG)(check.check)
 app.command("import", epilog=import_.EPILOG)(import_.import_)
 app.command(epilog=export.EPILOG)(export.export)
+app.command(epilog=run.EPILOG)(run.run)

@@ -6,12 +6,26 @@ matter.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from kvbus.config import RANKS_MAX, SECONDS_MAX, FeedSettings, Settings, faulty, load
+from kvbus.config import (
+    ENGINE_FLAG,
+    LATENESS_S_MIN,
+    RANKS_MAX,
+    SECONDS_MAX,
+    EngineSettings,
+    FeedSettings,
+    Settings,
+    faulty,
+    load,
+)
+from kvbus.engines import Engine
+from kvbus.feed import Feed
 
 Endpoints = Annotated[
     list[str] | None,
@@ -22,7 +36,9 @@ Endpoints = Annotated[
 Replays = Annotated[
     list[str] | None,
     typer.Option(
-        "--replay", metavar="ENDPOINT", help="Replay socket; repeat it, one for each ENDPOINT in order."
+        "--replay",
+        metavar="ENDPOINT",
+        help="Replay socket; repeat it, one for each ENDPOINT in order (then for each tier without +REPLAY).",
     ),
 ]
 Topics = Annotated[
@@ -46,6 +62,28 @@ Bind = Annotated[
     typer.Option(
         "--bind/--connect", help="Wait at ENDPOINT for engines that connect, instead of connecting to them."
     ),
+]
+Engines = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--engine",
+        metavar=ENGINE_FLAG,
+        help="An engine whose tiers publish apart, primary tier first: they are put into the order in which "
+        "the engine drained them. May be repeated.",
+    ),
+]
+Lateness = Annotated[
+    float | None,
+    typer.Option(
+        "--lateness",
+        min=LATENESS_S_MIN,
+        max=SECONDS_MAX,
+        metavar="SECONDS",
+        help="How long an engine's tiers wait for one that is silent. Default: 1.",
+    ),
+]
+Quiet = Annotated[
+    bool | None, typer.Option("--quiet/--no-quiet", "-q", help="No notices and no status on stderr.")
 ]
 Idle = Annotated[
     float | None,
@@ -81,28 +119,48 @@ def settings(config: Path | None, **flags: Any) -> Settings:
     return load({name: value for name, value in flags.items() if value not in (None, [])}, file=config)
 
 
-def feeds_of(given: Settings) -> list[tuple[str, FeedSettings]]:
-    """Every single address to read: ranks told out, names distinct, as (name, feed) with the feed's own
-    addresses.
+def feeds_of(given: Settings) -> list[Feed]:
+    """Every single address to read: ranks and tiers told out, each under a name of its own.
 
     Raises ``ConfigError`` when there is none or names clash, ``EndpointError`` for an address without ranks.
     """
-    from kvbus.endpoints import rank_endpoint
-
-    told: dict[str, FeedSettings] = {}
-    faults = [] if given.feed else ["endpoint: missing. Name one, or write a [[feed]] into kvbus.toml"]
-    for feed in given.feed:
-        for rank in range(feed.ranks):
-            endpoint = rank_endpoint(feed.endpoint, rank)
-            replay = None if feed.replay is None else rank_endpoint(feed.replay, rank)
-            base = feed.name or feed.endpoint
-            name = endpoint if feed.name is None else base if feed.ranks == 1 else f"{base}-dp{rank}"
-            if name in told:
-                faults.append(f"endpoint: {name} is there twice")
-            told[name] = FeedSettings(endpoint, replay, feed.topic, 1, feed.bind, name)
+    feeds = [one for feed in given.feed for one in _ranks_of(feed)]
+    feeds += [one for engine in given.engine for one in _tiers_of(engine)]
+    faults = [] if feeds else ["endpoint: missing. Name one, or write a [[feed]] into kvbus.toml"]
+    times = Counter(feed.name for feed in feeds)
+    faults += [f"endpoint: {name} is there twice" for name in times if times[name] > 1]
+    for engine in given.engine:
+        addresses = Counter(tier.endpoint for tier in engine.tier)
+        faults += [f"{engine.name}: two tiers at {one}" for one in addresses if addresses[one] > 1]
     if faults:
         raise faulty(faults)
-    return list(told.items())
+    return feeds
+
+
+def engines_of(given: Settings) -> list[Engine]:
+    """Which of the feeds are the tiers of one engine."""
+    return [
+        Engine(
+            tuple(feed.name for feed in _tiers_of(engine)),
+            lateness_s=given.lateness if engine.lateness is None else engine.lateness,
+        )
+        for engine in given.engine
+    ]
+
+
+def _ranks_of(feed: FeedSettings) -> Iterator[Feed]:
+    from kvbus.endpoints import rank_endpoint
+
+    for rank in range(feed.ranks):
+        endpoint = rank_endpoint(feed.endpoint, rank)
+        replay = None if feed.replay is None else rank_endpoint(feed.replay, rank)
+        name = feed.name if feed.name is None or feed.ranks == 1 else f"{feed.name}-dp{rank}"
+        yield Feed(endpoint, replay, feed.topic, feed.bind, name)
+
+
+def _tiers_of(engine: EngineSettings) -> Iterator[Feed]:
+    for tier in engine.tier:
+        yield Feed(tier.endpoint, tier.replay, tier.topic, source=f"{engine.name}/{tier.name}")
 
 
 def log_of(given: Settings) -> Path:

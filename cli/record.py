@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Final
@@ -14,9 +14,8 @@ from cli import logs, options
 from cli.exits import stop_signals
 from cli.render import say
 from cli.status import Rate, status_line
-from cli.tail import feeds_from
-from kvbus.config import FLUSH_S_MAX, FLUSH_S_MIN, FeedSettings, Settings
-from kvbus.feed import Notice
+from kvbus.config import FLUSH_S_MAX, FLUSH_S_MIN, Settings
+from kvbus.feed import Feed, Notice
 from kvbus.pipeline import Progress
 from kvbus.pipeline import record as run
 from kvbus.sink import Sink
@@ -31,6 +30,7 @@ Examples:
 \b
   kvbus record tcp://10.0.0.1:5557 -o day.duckdb
   kvbus record tcp://10.0.0.1:5557 --replay tcp://10.0.0.1:5558 --ranks 4 -o day.duckdb
+  kvbus record --engine e1=cpu@tcp://10.0.0.1:5557,fs@tcp://10.0.0.1:5567 -o day.duckdb
   kvbus record tcp://10.0.0.1:5557 -o sample.jsonl --for 60
   kvbus record -o day.duckdb                # endpoints from kvbus.toml"""
 
@@ -58,9 +58,6 @@ For = Annotated[
     float | None,
     typer.Option("--for", min=0, max=options.SECONDS_MAX, metavar="SECONDS", help="Stop after so long."),
 ]
-Quiet = Annotated[
-    bool | None, typer.Option("--quiet/--no-quiet", "-q", help="No status and no notices on stderr.")
-]
 
 
 def record(
@@ -70,11 +67,13 @@ def record(
     topic: options.Topics = None,
     ranks: options.Ranks = None,
     bind: options.Bind = None,
+    engines: options.Engines = None,
+    lateness: options.Lateness = None,
     flush: Flush = None,
     count: Count = None,
     seconds: For = None,
     idle: options.Idle = None,
-    quiet: Quiet = None,
+    quiet: options.Quiet = None,
     config: options.Config = None,
 ) -> None:
     """Record engines into a log: every batch byte for byte, in order, holes filled from the replay or
@@ -90,21 +89,23 @@ def record(
         topic=topic,
         ranks=ranks,
         bind=bind,
+        tiers=engines,
+        lateness=lateness,
         flush=flush,
         idle=idle,
         quiet=quiet,
     )
-    told = options.feeds_of(given)
+    feeds = options.feeds_of(given)
     path = options.log_of(given)
     # Half of the time to gather batches here, half for the log to gather its rows.
     with stop_signals() as stop, alarm(stop, seconds), logs.writer(path, flush_s=given.flush / 2) as sink:
-        done = _run(told, given, sink, stop=stop, count=count)
+        done = _run(feeds, given, sink, stop=stop, count=count)
     if not given.quiet:
         say(f"recorded {summary(done)} to {path}")
 
 
 def _run(
-    told: Sequence[tuple[str, FeedSettings]],
+    feeds: list[Feed],
     given: Settings,
     sink: Sink,
     *,
@@ -112,7 +113,7 @@ def _run(
     count: int | None,
 ) -> Progress:
     rate = Rate()
-    subscriber = Subscriber(feeds_from(told), standings=sink.standings(), idle_s=given.idle or None)
+    subscriber = Subscriber(feeds, standings=sink.standings(), idle_s=given.idle or None)
     with subscriber, status_line(quiet=given.quiet) as show:
         if not given.quiet:
             say(f"recording from {', '.join(subscriber.endpoints)}; Ctrl-C stops")
@@ -124,6 +125,7 @@ def _run(
             subscriber,
             sink,
             stop=stop,
+            engines=options.engines_of(given),
             flush_s=given.flush / 2,
             max_batches=count,
             on_progress=progressed,
@@ -132,8 +134,10 @@ def _run(
 
 
 def notify(notice: Notice) -> None:
-    """Say what is news: silence, a lost connection, something that is no event message."""
-    if notice.kind in ("idle", "disconnected", "malformed"):
+    """Say what is news: silence, a lost connection, a tier that is missing, something that is no event
+    message.
+    """
+    if notice.kind in ("idle", "disconnected", "malformed", "absent"):
         say(f"{notice.source}: {notice.text}")
 
 

@@ -1,4 +1,4 @@
-"""How entries look: a line an event for people, JSON lines for programs, templates for whoever wants them.
+"""How entries look to people: a line an event, and what is said about the rest.
 
 Data goes to stdout, everything said about it to stderr. Colour only where a terminal is, and never under
 ``NO_COLOR``. Text that came over the network is shown so that it cannot steer a terminal. Written by hand
@@ -9,19 +9,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import datetime
 from functools import lru_cache
 from typing import Final, TextIO
 
-import msgspec
-from msgspec import Struct
-
-from cli.filters import Filters
 from cli.format import Cell, Shown, kind_of, plain
 from kvbus.events import BlockRemoved, BlockStored, Event, Undecodable, canonical_medium, token_count
-from kvbus.lines import encode_line
-from kvbus.log import LOSS_REASONS, STRAY_REASONS, Entry, EpochBegan, Loss, Received, SourceId, Stray
+from kvbus.log import LOSS_REASONS, STRAY_REASONS, EpochBegan, Loss, Received, SourceId, Stray
 
 HASHES_SHOWN: Final = 2
 STYLES: Final = {
@@ -145,93 +140,9 @@ def notice_text(entry: Loss | Stray | EpochBegan) -> str:
     return f"epoch {entry.epoch} of {stream}: {BEGINNINGS.get(entry.because, entry.because)}"
 
 
-NOTICE_LINE: Final = b'{"kind":"Notice",'
-"""How the JSON line of a notice begins; ``import`` passes over it."""
-
-
-class Said(Struct, tag="Notice", tag_field="kind"):
-    """A notice as a JSON line."""
-
-    notice: str
-    source: str
-    text: str
-
-
 def say(text: str) -> None:
     """A notice on stderr. Nobody reading it is no reason to stop."""
     try:
         print(f"kvbus: {text}", file=sys.stderr, flush=True)
     except OSError:
         sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115 - it replaces a stream for good
-
-
-class Printer:
-    """Owns stdout for the length of a command: shows what passes, counts lines, writes once a call.
-
-    ``cell`` renders events; None: JSON lines, with each batch's ``payload`` where whole batches are shown.
-    ``limit``: lines of events after which ``show`` answers True.
-    """
-
-    def __init__(
-        self,
-        *,
-        cell: Cell | None,
-        filters: Filters,
-        limit: int | None = None,
-        payload: bool = True,
-        quiet: bool = False,
-    ) -> None:
-        self._cell = cell
-        self._filters = filters
-        self._left = limit
-        self._payload = payload and not filters.selects_events
-        self._quiet = quiet
-        self._gone: set[str] = set()
-        self._out = sys.stdout.buffer
-
-    def show(self, entries: Iterable[Entry]) -> bool:
-        """Write ``entries`` out, to the reader's end of the pipe; True when the limit is reached."""
-        lines: list[bytes] = []
-        for entry in entries:
-            if self._left is not None and self._left <= 0:
-                break
-            if not self._filters.admit_source(entry.source):
-                continue
-            if isinstance(entry, Received):
-                new = self._json_lines(entry) if self._cell is None else self._lines(entry, self._cell)
-                lines += new if self._left is None else new[: self._left]
-                self._left = None if self._left is None else self._left - len(new)
-            elif self._cell is None:
-                lines.append(encode_line(entry))
-            elif not self._quiet:
-                say(notice_text(entry))
-        self._write(lines)
-        return self._left is not None and self._left <= 0
-
-    def notice(self, kind: str, source: str, text: str) -> None:
-        """Tell something about a feed: on stderr, or as a JSON line. A first connection is no news."""
-        if kind == "connected" and source not in self._gone:
-            return
-        if kind == "disconnected":
-            self._gone.add(source)
-        if self._cell is None:
-            self._write([msgspec.json.encode(Said(kind, source, text)) + b"\n"])
-        elif not self._quiet:
-            say(f"{source}: {text}")
-
-    def _json_lines(self, received: Received) -> list[bytes]:
-        lines = encode_line(received, payload=self._payload).splitlines(keepends=True)
-        if not self._filters.selects_events:
-            return lines
-        return [lines[index] for index, _ in self._filters.events(received)]
-
-    def _lines(self, received: Received, cell: Cell) -> list[bytes]:
-        return [
-            cell(Shown(received, index, event)).encode("utf-8", "backslashreplace")
-            for index, event in self._filters.events(received)
-        ]
-
-    def _write(self, lines: list[bytes]) -> None:
-        if lines:
-            self._out.write(b"".join(lines))
-            self._out.flush()

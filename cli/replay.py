@@ -12,9 +12,9 @@ import typer
 from cli import logs, options
 from cli.exits import pipe_may_close, reader_gone, stop_signals
 from cli.filters import Hashes, Kinds, Media, RankFilter, filters
-from cli.render import Printer
+from cli.printer import Printer
 from cli.republish import Ends, chosen_sources, publish_to
-from cli.tail import Count, Format, Payload, Quiet, printer_of
+from cli.tail import Count, Format, Payload, printer_of
 from kvbus.config import faulty
 from kvbus.log import Entry
 from kvbus.replay import play, point, speed, within
@@ -89,7 +89,7 @@ def replay(
     medium: Media = None,
     rank: RankFilter = None,
     block_hash: Hashes = None,
-    quiet: Quiet = None,
+    quiet: options.Quiet = None,
     config: options.Config = None,
 ) -> None:
     """Print a log as tail would have, or publish it again with --to.

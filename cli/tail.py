@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Sequence
-from typing import Annotated, Final
+from collections.abc import Iterable
+from typing import Annotated, Final, Literal
 
 import typer
 
@@ -13,10 +13,13 @@ from cli import options
 from cli.exits import pipe_may_close, reader_gone, stop_signals
 from cli.filters import Filters, Hashes, Kinds, Media, RankFilter, filters
 from cli.format import DIRECTIVES, compile_format
-from cli.render import Printer, human_line, painter
+from cli.printer import Printer
+from cli.render import human_line, painter
 from cli.span import EndOfFeeds, LastBatches, start_of
-from kvbus.config import FeedSettings, Settings, faulty
-from kvbus.feed import Feed, Notice
+from kvbus.aggregator import Round
+from kvbus.config import Settings, faulty
+from kvbus.engines import Engines, Item
+from kvbus.feed import Notice
 from kvbus.log import Entry
 from kvbus.subscriber import Subscriber
 
@@ -35,6 +38,7 @@ Examples:
   kvbus tail tcp://10.0.0.1:5557 --kind removed --medium CPU --hash 0x1a2b
   kvbus tail tcp://10.0.0.1:5557 --replay tcp://10.0.0.1:5558 --from beginning --exit --json > day.jsonl
   kvbus tail tcp://10.0.0.1:5557 --format '%t %S %s %k %m %h'
+  kvbus tail --engine e1=cpu@tcp://10.0.0.1:5557,fs@tcp://10.0.0.1:5567 --order emitted
   kvbus tail --bind tcp://*:5557 -n 100"""
 )
 
@@ -68,7 +72,13 @@ Payload = Annotated[
         show_default=False,
     ),
 ]
-Quiet = Annotated[bool | None, typer.Option("--quiet/--no-quiet", "-q", help="No notices on stderr.")]
+Order = Annotated[
+    Literal["contract", "emitted"],
+    typer.Option(
+        "--order",
+        help="With --engine: a round's events by tier, as the engine drains them, or as they were made.",
+    ),
+]
 
 
 def tail(
@@ -77,6 +87,9 @@ def tail(
     topic: options.Topics = None,
     ranks: options.Ranks = None,
     bind: options.Bind = None,
+    engines: options.Engines = None,
+    lateness: options.Lateness = None,
+    order: Order = "contract",
     start: From = None,
     count: Count = None,
     exit_at_end: Exit = False,
@@ -88,7 +101,7 @@ def tail(
     rank: RankFilter = None,
     block_hash: Hashes = None,
     idle: options.Idle = None,
-    quiet: Quiet = None,
+    quiet: options.Quiet = None,
     config: options.Config = None,
 ) -> None:
     """Print what engines say about their KV cache, as they say it.
@@ -103,24 +116,29 @@ def tail(
         topic=topic,
         ranks=ranks,
         bind=bind,
+        tiers=engines,
+        lateness=lateness,
         start=start,
         json=as_json,
         format=template,
         idle=idle,
         quiet=quiet,
     )
-    told = options.feeds_of(given)
-    begin = start_of(given.start, has_replay=any(feed.replay for _, feed in told))
+    feeds = options.feeds_of(given)
+    if order == "emitted" and not given.engine:
+        raise faulty(["--order emitted: expected together with an engine, whose tiers it puts in one order"])
+    begin = start_of(given.start, has_replay=any(feed.replay for feed in feeds))
     printer = printer_of(given, filters(kind, medium, rank, block_hash), count, payload=payload)
     with (
         stop_signals() as stop,
-        subscriber_of(told, given, origin=begin.origin) as subscriber,
+        Subscriber(feeds, origin=begin.origin, idle_s=given.idle or None) as subscriber,
         pipe_may_close(),
     ):
-        names = [name for name, _ in told]
+        names = [feed.name for feed in feeds]
         end = EndOfFeeds(names, now=time.monotonic()) if exit_at_end else None
         history = None if begin.last is None else LastBatches(names, begin.last)
-        follow(subscriber, printer, history=history, end=end, stop=stop)
+        live = Live(subscriber, Engines(options.engines_of(given)), history)
+        follow(live, printer, end=end, stop=stop, as_made=order == "emitted")
 
 
 def printer_of(given: Settings, chosen: Filters, count: int | None, *, payload: bool) -> Printer:
@@ -137,51 +155,62 @@ def printer_of(given: Settings, chosen: Filters, count: int | None, *, payload: 
     return Printer(cell=cell, filters=chosen, limit=count, payload=payload, quiet=given.quiet)
 
 
-def subscriber_of(
-    told: Sequence[tuple[str, FeedSettings]], given: Settings, *, origin: int | None
-) -> Subscriber:
-    """A subscriber to these feeds. Raises ``EndpointError``."""
-    return Subscriber(feeds_from(told), origin=origin, idle_s=given.idle or None)
+class Live:
+    """What engines say, in the order in which it is shown: owns what waits for its turn."""
 
+    def __init__(self, subscriber: Subscriber, engines: Engines, history: LastBatches | None) -> None:
+        self._subscriber = subscriber
+        self._engines = engines
+        self._history = history
 
-def feeds_from(told: Iterable[tuple[str, FeedSettings]]) -> list[Feed]:
-    return [Feed(feed.endpoint, feed.replay, feed.topic, feed.bind, name) for name, feed in told]
+    def poll(self, end: EndOfFeeds | None) -> Iterable[Item]:
+        """What has come; ``end`` is told."""
+        items = self._subscriber.poll(POLL_S)
+        if end is not None:
+            end.note(items, time.monotonic())
+        if self._history is not None:
+            items = list(self._history.take(items))
+        return self._engines.take(items, now_ns=time.time_ns())
+
+    def finish(self) -> Iterable[Item]:
+        """What still waits, when nothing more will come."""
+        rest = self._engines.take(self._subscriber.finish(), now_ns=time.time_ns())
+        return [*rest, *self._engines.finish()]
 
 
 def follow(
-    subscriber: Subscriber,
-    printer: Printer,
-    *,
-    history: LastBatches | None,
-    end: EndOfFeeds | None,
-    stop: threading.Event,
+    live: Live, printer: Printer, *, end: EndOfFeeds | None, stop: threading.Event, as_made: bool
 ) -> None:
-    """Print what comes until told to stop, until the limit, or until the end where one is wanted."""
+    """Print what comes until told to stop, until the limit, or until the end where one is wanted.
+
+    ``as_made``: the events of a round in the order in which they were made.
+    """
     while not stop.is_set() and not reader_gone():
-        items: Iterable[Entry | Notice] = subscriber.poll(POLL_S)
-        if end is not None:
-            end.note(items, time.monotonic())
-        if history is not None:
-            items = history.take(items)
-        if show(items, printer):
+        if show(live.poll(end), printer, as_made=as_made):
             return
         if end is not None and end.reached(time.monotonic()):
-            show(subscriber.finish(), printer)
+            show(live.finish(), printer, as_made=as_made)
             for name in end.absent:
                 printer.notice("disconnected", name, f"nobody answered at {name}")
             return
 
 
-def show(items: Iterable[Entry | Notice], printer: Printer) -> bool:
+def show(items: Iterable[Item], printer: Printer, *, as_made: bool) -> bool:
     """Entries and notices in their order; True when enough was shown."""
     run: list[Entry] = []
     for item in items:
-        if not isinstance(item, Notice):
+        if isinstance(item, Round) and not as_made:
+            run += item.entries
+            continue
+        if not isinstance(item, Notice | Round):
             run.append(item)
             continue
         if printer.show(run):
             return True
         run = []
-        if item.kind != "caught_up":
+        if isinstance(item, Round):
+            if printer.show_as_made(item.entries):
+                return True
+        elif item.kind != "caught_up":
             printer.notice(item.kind, item.source, item.text)
     return printer.show(run)

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from kvbus.errors import ConfigError
 
@@ -27,6 +28,7 @@ SECONDS_MAX: Final = 1e9
 FLUSH_S_MIN: Final = 0.001
 FLUSH_S_MAX: Final = 60.0
 RANKS_MAX: Final = 65_535
+LATENESS_S_MIN: Final = 0.01
 NOT_SETTINGS: Final = frozenset({"KVBUS_CONFIG", "KVBUS_DEBUG"})
 FOREIGN: Final = re.compile(r"KVBUS(_.*)?_(SERVICE|PORT)(_.*)?|KVBUS_TEST_.*")
 """Kubernetes puts such variables into every pod beside a service called ``kvbus``; tests use theirs."""
@@ -43,10 +45,31 @@ class FeedSettings(Struct, frozen=True, forbid_unknown_fields=True):
     name: str | None = None
 
 
+class TierSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """One ``[[engine.tier]]``: where a tier of an engine publishes. Called ``ENGINE/name`` in a log."""
+
+    name: str
+    endpoint: str
+    replay: str | None = None
+    topic: tuple[str, ...] = ("",)
+
+
+class EngineSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """One ``[[engine]]``: its tiers, primary first. ``lateness`` in seconds; None: as for all."""
+
+    name: str
+    tier: tuple[TierSettings, ...]
+    lateness: float | None = None
+
+
 class Settings(Struct, frozen=True):
-    """Everything that can be set, resolved. Units: ``idle``, ``flush`` and ``linger`` are seconds."""
+    """Everything that can be set, resolved. Units: ``idle``, ``flush``, ``lateness`` and ``linger`` are
+    seconds.
+    """
 
     feed: tuple[FeedSettings, ...] = ()
+    engine: tuple[EngineSettings, ...] = ()
+    lateness: float = 1.0
     log: Path | None = None
     idle: float = 30.0
     flush: float = 0.5
@@ -59,8 +82,19 @@ class Settings(Struct, frozen=True):
     linger: float = 2.0
 
 
+NAME: Final = re.compile(r"[\w.-]+")
+"""What an engine or a tier may be called: a log names it ``ENGINE/TIER``."""
+TIER_ENDS: Final = re.compile(r",(?=[\w.-]+@)")
+ENDPOINT_ENDS: Final = re.compile(r"\+(?=(?:tcp|ipc|inproc)://)")
+ENGINE_FLAG: Final = "NAME=TIER@ENDPOINT[+REPLAY],…"
+
+FEED_FLAGS: Final = frozenset({"replay", "topic", "ranks", "bind"})
+"""Flags that say more of an endpoint."""
+
 Flags = Mapping[str, Any]
-"""What was given on the command line: names of ``Settings`` and of the feed flags; None: not given."""
+"""What was given on the command line: names of ``Settings`` and of the feed flags (``tiers``: ``--engine``);
+None: not given.
+"""
 
 
 def load(
@@ -88,32 +122,84 @@ def load(
 def resolve(flags: Flags, below: Flags) -> Settings:
     """Lay ``flags`` over ``below`` (what environment and file said) over the defaults. Pure.
 
-    An endpoint given at one level replaces the feeds of the levels below it.
+    An endpoint or engine given at one level replaces the feeds and engines of the levels below it.
     """
+    if named := {"endpoint", "tiers"} & flags.keys():
+        replaced = {"feed", "engine", "endpoint"} | (set() if "endpoint" in named else FEED_FLAGS)
+        below = {name: value for name, value in below.items() if name not in replaced}
+    elif (extra := sorted(FEED_FLAGS & flags.keys())) and _has_only_tables(below):
+        told = ", ".join("--" + name for name in extra)
+        raise faulty([f"{told}: belongs to an endpoint, and none was given"])
     given = {**below, **flags}
-    if "endpoint" in flags or "feed" not in below:
-        given["feed"] = feeds(given)
-    elif extra := sorted({"replay", "topic", "ranks", "bind"} & flags.keys()):
-        raise faulty(
-            [f"{', '.join('--' + name for name in extra)}: belongs to an endpoint, and none was given"]
-        )
+    if "feed" not in below:
+        given |= addressed(given)
+    if "lateness" in flags:
+        given["engine"] = said_for_all(given.get("engine", ()))
     names = Settings.__struct_fields__
     return Settings(**{name: given[name] for name in names if name in given})
 
 
-def feeds(given: Flags) -> tuple[FeedSettings, ...]:
-    """Pair endpoints with replay endpoints, in order. Raises ``ConfigError`` where they do not pair."""
+def _has_only_tables(below: Flags) -> bool:
+    return "endpoint" not in below and not below.keys().isdisjoint({"feed", "engine"})
+
+
+def addressed(given: Flags) -> dict[str, tuple[Any, ...]]:
+    """The feeds of ``endpoint`` and the engines of ``tiers``, each with its replay endpoint.
+
+    Those in ``replay`` go to the endpoints, then to the tiers that have none, in order. Raises
+    ``ConfigError`` where they do not pair.
+    """
     endpoints: Sequence[str] = given.get("endpoint", ())
-    replays: Sequence[str] = given.get("replay", ())
-    if len(replays) not in (0, len(endpoints)):
-        expected = f"none or one for each of the {len(endpoints)} endpoints, in order"
-        raise faulty([f"replay: expected {expected}, got {len(replays)}"])
-    shared = {name: given[name] for name in ("ranks", "bind") if name in given}
     topic = tuple(given.get("topic", ())) or ("",)
-    return tuple(
-        FeedSettings(endpoint, replays[index] if replays else None, topic, **shared)
-        for index, endpoint in enumerate(endpoints)
-    )
+    engines = tuple(engine_from_flag(text, topic) for text in given.get("tiers", ()))
+    shared = {name: given[name] for name in ("bind", "ranks") if name in given}
+    if engines and shared:
+        raise faulty([f"{', '.join(shared)}: expected without --engine, whose tiers are one address each"])
+    bare = [tier for engine in engines for tier in engine.tier if tier.replay is None]
+    replays = iter(_paired(given.get("replay", ()), endpoints=len(endpoints), tiers=len(bare)))
+    feeds = tuple(FeedSettings(endpoint, next(replays), topic, **shared) for endpoint in endpoints)
+    engines = tuple(_with_replays(engine, replays) for engine in engines)
+    return {"feed": feeds, **({"engine": engines} if engines else {})}
+
+
+def _paired(replays: Sequence[str], *, endpoints: int, tiers: int) -> list[str | None]:
+    if len(replays) not in (0, endpoints, endpoints + tiers):
+        expected = f"none or one for each of the {endpoints} endpoints"
+        if tiers:
+            expected += f" and the {tiers} tiers without one"
+        raise faulty([f"replay: expected {expected}, in order, got {len(replays)}"])
+    return [*replays, *[None] * (endpoints + tiers - len(replays))]
+
+
+def _with_replays(engine: EngineSettings, replays: Iterator[str | None]) -> EngineSettings:
+    tiers = tuple(tier if tier.replay else replace(tier, replay=next(replays)) for tier in engine.tier)
+    return replace(engine, tier=tiers)
+
+
+def engine_from_flag(text: str, topic: tuple[str, ...]) -> EngineSettings:
+    """An engine as ``--engine`` has it: ``NAME=TIER@ENDPOINT[+REPLAY][,TIER@ENDPOINT[+REPLAY]]…``.
+
+    An address may hold any of these signs: a comma ends it only before ``TIER@``, a plus only before
+    ``tcp://``, ``ipc://`` or ``inproc://``. Raises ``ConfigError``.
+    """
+    name, equals, tiers = text.partition("=")
+    if not equals or not NAME.fullmatch(name):
+        raise faulty([f"--engine {text!r}: expected {ENGINE_FLAG}"])
+    return EngineSettings(name, tuple(_tier_from(part, topic) for part in TIER_ENDS.split(tiers)))
+
+
+def _tier_from(text: str, topic: tuple[str, ...]) -> TierSettings:
+    name, _, addresses = text.partition("@")
+    endpoint, *replay = ENDPOINT_ENDS.split(addresses)
+    plain = all(address.count("://") == 1 for address in (endpoint, *replay))
+    if not NAME.fullmatch(name) or not plain or len(replay) > 1:
+        raise faulty([f"--engine: {text!r}: expected TIER@ENDPOINT or TIER@ENDPOINT+REPLAY"])
+    return TierSettings(name, endpoint, replay[0] if replay else None, topic)
+
+
+def said_for_all(engines: Sequence[EngineSettings]) -> tuple[EngineSettings, ...]:
+    """Engines without a lateness of their own: one was said at a stronger level."""
+    return tuple(replace(engine, lateness=None) for engine in engines)
 
 
 def faulty(faults: Sequence[str]) -> ConfigError:
@@ -146,4 +232,9 @@ def _file(flag: Path | None, environ: Mapping[str, str], cwd: Path) -> Path | No
 
 def feed_from(table: Mapping[str, Any]) -> FeedSettings:
     """A checked ``[[feed]]`` table as settings."""
-    return msgspec.convert({name: value for name, value in table.items() if value is not None}, FeedSettings)
+    return msgspec.convert(table, FeedSettings)
+
+
+def engine_from(table: Mapping[str, Any]) -> EngineSettings:
+    """A checked ``[[engine]]`` table as settings."""
+    return msgspec.convert(table, EngineSettings)

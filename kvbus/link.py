@@ -34,6 +34,8 @@ BUDGET: Final = 1024
 HELLO_TIMEOUT_NS: Final = 1_000_000_000
 LIVES_MAX: Final = 16
 """How often the numbers of one answer may start over (a forwarder can have kept several lives)."""
+RECONNECT_MS_MAX: Final = 250
+"""An engine's tiers wait a second for each other: who is there must be found well before that."""
 RETRY_NS: Final = 20_000_000
 RETRY_SILENT_NS: Final = 250_000_000
 
@@ -70,7 +72,7 @@ class Link:
             self.sub.setsockopt(zmq.MAXMSGSIZE, MESSAGE_BYTES_MAX)
             self.sub.linger = 0
             self.sub.setsockopt(zmq.RECONNECT_IVL, 50)
-            self.sub.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
+            self.sub.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MS_MAX)
             for topic in feed.topics:
                 self.sub.subscribe(topic.encode())
             events = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED

@@ -11,12 +11,14 @@ import gc
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct, field
 
+from kvbus.aggregator import Round
 from kvbus.arrival import Arrival, Limits
+from kvbus.engines import Engine, Engines, Item
 from kvbus.events import EventBatch
 from kvbus.feed import Notice
 from kvbus.log import Entry, Loss, Received, SourceId, Standing, Stray
@@ -33,8 +35,8 @@ TICK_EVERY: Final = 64
 
 
 class Progress(Struct):
-    """What a run has done so far. ``waiting``: batches held back behind a hole; ``other``: see
-    ``Subscriber.counts``.
+    """What a run has done so far. ``waiting``: batches held back behind a hole or for another tier;
+    ``other``: see ``Subscriber.counts`` and ``Aggregator.counts``.
     """
 
     batches: int = 0
@@ -68,6 +70,7 @@ def record(
     sink: Sink,
     *,
     stop: threading.Event,
+    engines: Sequence[Engine] = (),
     flush_s: float = 0.5,
     max_batches: int | None = None,
     on_progress: Callable[[Progress], None] | None = None,
@@ -76,13 +79,15 @@ def record(
     """Write what ``subscriber`` delivers to ``sink`` until ``stop`` is set or ``max_batches`` are in; then
     flush.
 
-    An entry is handed to the sink at most ``flush_s`` seconds after it was delivered, and durable as long
-    again after that at the latest. On stopping, holes
-    whose replay is under way get ``GRACE_S`` seconds; what is still missing then is declared lost, so that
-    what waited behind it is kept. Raises what the sink raises (``LogError``); everything it had made
-    durable stays.
+    Feeds that are tiers of one of ``engines`` are written round by round, in the order in which their
+    composing manager drained them. An entry is handed to the sink at most ``flush_s`` seconds after it was
+    delivered (its round complete), and durable as long again after that at the latest. On stopping, holes
+    whose replay is under way and shares that a round waits for get ``GRACE_S`` seconds; what is still missing
+    then is declared lost or left out, so that what waited for it is kept. Raises what the sink raises
+    (``LogError``); everything it had made durable stays.
     """
-    recording = _Recording(subscriber, sink, flush_s=flush_s, max_batches=max_batches)
+    merged = Engines(engines, standings=sink.standings() if engines else None)
+    recording = _Recording(subscriber, merged, sink, flush_s=flush_s, max_batches=max_batches)
     recording.on_progress, recording.on_notice = on_progress, on_notice
     with patient_gc():
         return recording.run(stop)
@@ -104,11 +109,18 @@ class _Recording:
     """One run of ``record``: what was delivered and not yet handed over, and since when."""
 
     def __init__(
-        self, subscriber: Subscriber, sink: Sink, *, flush_s: float, max_batches: int | None
+        self,
+        subscriber: Subscriber,
+        engines: Engines,
+        sink: Sink,
+        *,
+        flush_s: float,
+        max_batches: int | None,
     ) -> None:
         self.on_progress: Callable[[Progress], None] | None = None
         self.on_notice: Callable[[Notice], None] | None = None
         self._subscriber = subscriber
+        self._engines = engines
         self._sink = sink
         self._flush_s = flush_s
         self._max_batches = max_batches
@@ -121,11 +133,12 @@ class _Recording:
     def run(self, stop: threading.Event) -> Progress:
         while not stop.is_set() and not self._full():
             self._gather(min(self._flush_s, 0.1))
+        stopped_ns = time.time_ns()
         deadline = time.monotonic() + GRACE_S
-        while self._subscriber.waiting and time.monotonic() < deadline and not self._full():
+        while self._is_owed(stopped_ns) and time.monotonic() < deadline and not self._full():
             self._gather(0.02)
-        if not self._full():
-            self._gathered += self._subscriber.finish()
+        self._deliver(self._engines.take(self._subscriber.finish(), now_ns=time.time_ns()))
+        self._deliver(self._engines.finish(until_ns=stopped_ns))
         self._hand_over()
         self._sink.flush()
         return self._progress
@@ -133,17 +146,27 @@ class _Recording:
     def _full(self) -> bool:
         return self._max_batches is not None and self._delivered >= self._max_batches
 
-    def _gather(self, timeout_s: float) -> None:
-        for item in self._subscriber.poll(timeout_s):
+    def _is_owed(self, until_ns: int) -> bool:
+        """Whether something may still come for what waits since then."""
+        return bool(self._subscriber.waiting) or self._engines.expects(until_ns)
+
+    def _deliver(self, items: Iterable[Item]) -> None:
+        """Gather entries in their order, up to the last batch that is wanted."""
+        for item in items:
+            if self._full():
+                return
             if type(item) is Received:
-                if self._full():
-                    break
                 self._delivered += 1
                 self._gathered.append(item)
+            elif isinstance(item, Round):
+                self._deliver(item.entries)
             elif not isinstance(item, Notice):
                 self._gathered.append(item)
             elif self.on_notice is not None:
                 self.on_notice(item)
+
+    def _gather(self, timeout_s: float) -> None:
+        self._deliver(self._engines.take(self._subscriber.poll(timeout_s), now_ns=time.time_ns()))
         now = time.monotonic()
         if not self._gathered:
             self._oldest = now
@@ -161,8 +184,8 @@ class _Recording:
             self._sink.write(self._gathered)
             progress.count(self._gathered)
             self._gathered.clear()
-        progress.waiting = self._subscriber.waiting
-        progress.other = self._subscriber.counts()
+        progress.waiting = self._subscriber.waiting + self._engines.waiting
+        progress.other = self._subscriber.counts() + self._engines.counts()
         if self.on_progress is not None:
             self.on_progress(progress)
 

@@ -18,11 +18,15 @@ from pydantic_core import ErrorDetails
 from kvbus.config import (
     FLUSH_S_MAX,
     FLUSH_S_MIN,
+    LATENESS_S_MIN,
+    NAME,
     RANKS_MAX,
     SECONDS_MAX,
+    engine_from,
     environment_name,
     faulty,
     feed_from,
+    said_for_all,
 )
 
 ENVIRONMENT: Final = "environment"
@@ -43,6 +47,9 @@ Topics = Annotated[list[str], BeforeValidator(_topics)]
 Ranks = Annotated[int, Field(ge=1, le=RANKS_MAX)]
 Seconds = Annotated[float, Field(ge=0, le=SECONDS_MAX, allow_inf_nan=False)]
 FlushSeconds = Annotated[float, Field(ge=FLUSH_S_MIN, le=FLUSH_S_MAX, allow_inf_nan=False)]
+LatenessSeconds = Annotated[float, Field(ge=LATENESS_S_MIN, le=SECONDS_MAX, allow_inf_nan=False)]
+Address = Annotated[str, Field(min_length=1)]
+Name = Annotated[str, Field(pattern=f"^{NAME.pattern}$")]
 Speed = Annotated[str, Field(pattern=r"^(max|[0-9]*\.?[0-9]+)$"), BeforeValidator(lambda value: str(value))]
 Start = Annotated[
     str, Field(pattern=r"^(beginning|end|-?[0-9]+)$"), BeforeValidator(lambda value: str(value))
@@ -54,12 +61,33 @@ class FeedTable(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    endpoint: Annotated[str, Field(min_length=1)]
-    replay: Annotated[str, Field(min_length=1)] | None = None
+    endpoint: Address
+    replay: Address | None = None
     topic: Topics | None = None
     ranks: Ranks | None = None
     bind: bool | None = None
     name: Annotated[str, Field(min_length=1)] | None = None
+
+
+class TierTable(BaseModel):
+    """An ``[[engine.tier]]`` of ``kvbus.toml``."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: Name
+    endpoint: Address
+    replay: Address | None = None
+    topic: Topics | None = None
+
+
+class EngineTable(BaseModel):
+    """An ``[[engine]]`` of ``kvbus.toml``."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: Name
+    tier: Annotated[list[TierTable], Field(min_length=1)]
+    lateness: LatenessSeconds | None = None
 
 
 class Said(BaseModel):
@@ -68,6 +96,8 @@ class Said(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     feed: list[FeedTable] | None = None
+    engine: list[EngineTable] | None = None
+    lateness: LatenessSeconds | None = None
     endpoint: Words | None = None
     replay: Words | None = None
     topic: Topics | None = None
@@ -87,6 +117,9 @@ class Said(BaseModel):
 
 KEYS: Final = tuple(field.alias or name for name, field in Said.model_fields.items())
 FEED_KEYS: Final = tuple(FeedTable.model_fields)
+ENGINE_KEYS: Final = tuple(EngineTable.model_fields)
+TIER_KEYS: Final = tuple(TierTable.model_fields)
+TABLES: Final = ("feed", "engine")
 FEED_FLAGS: Final = ("endpoint", "replay", "topic", "ranks", "bind")
 
 
@@ -101,20 +134,31 @@ def read(environ: Mapping[str, str], path: Path | None) -> dict[str, Any]:
     from_environ = _checked(
         _variables(environ, faults), lambda loc: f"{ENVIRONMENT}: {environment_name(str(loc[0]))}", faults
     )
-    if path is not None and from_file.get("feed") and (clash := [k for k in FEED_FLAGS if k in from_file]):
-        faults.append(f"{path}: {', '.join(clash)}: expected inside a [[feed]], since there is one")
-    if "endpoint" not in from_environ and from_file.get("feed"):
-        unheard = [environment_name(key) for key in FEED_FLAGS if key in from_environ]
-        faults += [f"{ENVIRONMENT}: {name}: belongs to an endpoint, and {path} has feeds" for name in unheard]
+    faults += _unheard(from_environ, from_file, path)
     if faults:
         raise faulty(faults)
     if "endpoint" in from_environ:
-        for name in ("feed", "replay"):
+        for name in (*TABLES, "replay"):
             from_file.pop(name, None)
-    said = {**from_file, **from_environ}
-    if "feed" in said:
-        said["feed"] = tuple(feed_from(table) for table in said["feed"])
-    return said
+    if "feed" in from_file:
+        from_file["feed"] = tuple(feed_from(table) for table in from_file["feed"])
+    if "engine" in from_file:
+        engines = tuple(engine_from(table) for table in from_file["engine"])
+        from_file["engine"] = said_for_all(engines) if "lateness" in from_environ else engines
+    return {**from_file, **from_environ}
+
+
+def _unheard(from_environ: dict[str, Any], from_file: dict[str, Any], path: Path | None) -> list[str]:
+    """Faults: what is said of an endpoint where none is, since ``path`` has tables instead."""
+    top = [key for key in FEED_FLAGS if key in from_file]
+    if top and from_file.get("feed"):
+        return [f"{path}: {', '.join(top)}: expected inside a [[feed]], since there is one"]
+    tables = " and ".join(name + "s" for name in TABLES if from_file.get(name))
+    if not tables or "endpoint" in {**from_file, **from_environ}:
+        return []
+    names = [environment_name(key) for key in FEED_FLAGS if key in from_environ]
+    said = [f"{path}: {key}" for key in top] + [f"{ENVIRONMENT}: {name}" for name in names]
+    return [f"{place}: belongs to an endpoint; {path} has {tables}" for place in said]
 
 
 def _table(path: Path | None, faults: list[str]) -> dict[str, Any]:
@@ -129,7 +173,7 @@ def _table(path: Path | None, faults: list[str]) -> dict[str, Any]:
 
 def _variables(environ: Mapping[str, str], faults: list[str]) -> dict[str, Any]:
     """The variables by key. Tables have no variable of their own."""
-    by_name = {environment_name(key): key for key in KEYS if key != "feed"}
+    by_name = {environment_name(key): key for key in KEYS if key not in TABLES}
     for name in sorted(environ.keys() - by_name.keys()):
         faults.append(f"{ENVIRONMENT}: {name}: not a setting{_suggestion(name, by_name)}")
     return {by_name[name]: text for name, text in environ.items() if name in by_name}
@@ -149,12 +193,11 @@ def _checked(
 
 def _fault(detail: ErrorDetails, place: str) -> str:
     if detail["type"] == "extra_forbidden":
-        keys = FEED_KEYS if detail["loc"][0] == "feed" else KEYS
-        return f"{place}: not a key{_suggestion(str(detail['loc'][-1]), keys)}"
+        return f"{place}: not a key{_suggestion(str(detail['loc'][-1]), _keys_at(detail['loc']))}"
     if detail["type"] == "missing":
         return f"{place}: missing"
     if detail["type"] == "string_pattern_mismatch":
-        expected = EXPECTED.get(str(detail["loc"][0]), detail["msg"])
+        expected = EXPECTED.get(str(detail["loc"][-1]), detail["msg"])
         return f"{place}: expected {expected}, got {detail['input']!r}"
     message = detail["msg"]
     return f"{place}: {message[0].lower()}{message[1:]}, got {detail['input']!r}"
@@ -163,7 +206,15 @@ def _fault(detail: ErrorDetails, place: str) -> str:
 EXPECTED: Final = {
     "from": "beginning, end, a seq, or -N for the last N batches",
     "speed": "max or a factor such as 1 or 10",
+    "name": "letters, digits and . _ -",
 }
+
+
+def _keys_at(loc: tuple[int | str, ...]) -> tuple[str, ...]:
+    """The keys that may stand beside the one at ``loc``."""
+    if loc[0] == "engine":
+        return TIER_KEYS if "tier" in loc[:-1] else ENGINE_KEYS
+    return FEED_KEYS if loc[0] == "feed" else KEYS
 
 
 def _suggestion(name: str, known: Iterable[str]) -> str:

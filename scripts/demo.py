@@ -1,23 +1,24 @@
-"""A stream of a real engine through three processes: publish → record → tail, then check and stat. `make
-demo`
+"""Three tiers under made-up chats: they move blocks and say so, others record, tail and check. `make demo`
 
-The committed capture is what a vLLM 0.32 engine published. It goes into a log, one process publishes that
-log as the engine did, a second records it, a third tails it. Every claim is checked: the recording against
-the capture, byte for byte, and what `stat` counts against what was counted when the engine ran. Exit code 1
-if anything is not as claimed. Everything started is stopped, and what was written is removed.
+`kvbus run` is a GPU, a CPU tier and files on the disk that serve requests and publish on sockets of their
+own; one process records them as one engine, another tails them, and a reader checks the log while it is
+written. Every claim at the end is checked: each block that came back, the log against what the tiers counted,
+the order of every drain. Exit code 1 if anything is not as claimed. Everything started is stopped, and what
+was written is removed.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any, Final
@@ -25,9 +26,16 @@ from typing import IO, Any, Final
 from rich.console import Console
 from rich.text import Text
 
-from kvbus.capture import read_capture
+from kvbus.events import EventBatch
+from kvbus.log import Received
+from sinks.duckdb import open_log
 
-CAPTURE: Final = Path(__file__).resolve().parent.parent / "tests" / "captures" / "vllm032_gpu_int.frames"
+TIERS: Final = ("gpu", "cpu", "fs")
+ENGINE: Final = ",".join(f"{tier}@ipc://kv-{tier}+ipc://kv-{tier}-replay" for tier in TIERS)
+RUN: Final = (
+    "run --seed 7 --limit 250 --gpu-blocks 192 --tier cpu:blocks=512,policy=arc"
+    " --tier fs:path=blocks,max_blocks=1500 --publish ipc://kv"
+)
 LINES_A_SECOND: Final = 4
 DEADLINE_S: Final = 60.0
 
@@ -73,107 +81,122 @@ def command(line: str) -> list[str]:
 
 
 def main() -> int:
-    meta = json.loads(CAPTURE.with_suffix(".meta.json").read_text())
-    engine = f"{meta['engine']} {meta['version'].split()[0]}"
-    out.print(f"\n[bold]kvbus demo[/bold]  a stream of {engine}, as it was received")
+    out.print("\n[bold]kvbus demo[/bold]  GPU, CPU and disk under chat traffic: real blocks, real sockets")
     with tempfile.TemporaryDirectory(prefix="kvbus-demo-") as name, ExitStack() as stack:
-        folder = Path(name)
-        shutil.copy(CAPTURE, folder)
-        claims = play(Kvbus(folder, stack), meta)
+        claims = play(Kvbus(Path(name), stack))
     return judge(claims)
 
 
-def play(kvbus: Kvbus, meta: dict[str, Any]) -> dict[str, bool]:
+def play(kvbus: Kvbus) -> dict[str, bool]:
     """Every claim, and whether it holds."""
     claims = {}
-    events = sum(meta["events_by_type_medium"].values())
+    log = kvbus.folder / "demo.duckdb"
 
-    step("what the engine said, as a log")
-    code, _ = kvbus.answer(f"import {CAPTURE.name} -o engine.duckdb")
-    claims["the capture is read"] = code == 0
+    step("one process records three tiers as one engine, another tails them")
+    recorder = kvbus.start(f"record --engine demo={ENGINE} -o demo.duckdb --quiet")
+    tail = kvbus.start(f"tail --engine demo={ENGINE} --quiet", stdout=subprocess.PIPE)
+    lines = Lines(tail)
+    claims["the recorder has its log open"] = appears(log)
 
-    step("three processes: a recorder, a tail, and the publisher they wait for")
-    recorder = kvbus.start("record ipc://live --replay ipc://replay -o recorded.duckdb --quiet")
-    tail = kvbus.start(
-        f"tail ipc://live --replay ipc://replay --quiet --count {events}", stdout=subprocess.PIPE
+    step("the tiers serve 250 requests; every block that comes back is compared")
+    runner = kvbus.start(f"{RUN} --json", stdout=subprocess.PIPE)
+    answers = watched_while_it_runs(kvbus, runner)
+    assert runner.stdout is not None
+    tally = json.loads(runner.stdout.read())
+    claims["the run ends well"] = runner.wait(DEADLINE_S) == 0
+    returned = sum(tier["hits"] for tier in tally["tiers"][1:])
+    claims[f"of {returned:,} blocks that came back from CPU and disk, none was wrong"] = (
+        returned > 0 and tally["mismatches"] == 0
     )
-    publisher = kvbus.start(
-        "replay engine.duckdb --to ipc://live --replay-endpoint ipc://replay --speed 1 --quiet"
-    )
-    lines = watch(tail)
-    claims["the publisher leaves when all is out"] = publisher.wait(DEADLINE_S) == 0
-    claims[f"tail has shown a line for each of {events:,} events"] = lines == events
+    claims["every tier was hit, and had to evict"] = all(t["hits"] and t["evictions"] for t in tally["tiers"])
 
-    step("while the recorder has the log open, others read it")
-    seen = settled(kvbus, meta["messages"])
-    claims["stat answers while record writes"] = seen and recorder.poll() is None
+    step("what the tiers did, by their own count")
+    for tier in tally["tiers"]:
+        out.print("  {tier:4} {hits:6,} hits {stores:6,} stores {evictions:6,} evictions".format(**tier))
+    events = sum(tier["events"] for tier in tally["tiers"])
+    claims[f"tail has shown a line for each of {events:,} events"] = lines.come_to(events)
+    tail.send_signal(signal.SIGINT)
+    claims["check answered while record wrote"] = set(answers) == {0}
+
     recorder.send_signal(signal.SIGINT)
     claims["the recorder stops cleanly"] = recorder.wait(DEADLINE_S) == 0
 
     step("was the order right?")
-    code, verdict = kvbus.answer("check recorded.duckdb")
+    code, verdict = kvbus.answer("check demo.duckdb")
     printed(verdict)
     claims["check: the order holds"] = code == 0 and Text.from_ansi(verdict).plain.startswith("HOLDS")
+    claims["positions in the log: every drain, primary tier first"] = in_contract_order(log)
 
     step("what is in it?")
-    _, table = kvbus.answer("stat recorded.duckdb")
+    _, table = kvbus.answer("stat demo.duckdb")
     printed(table)
-    code, text = kvbus.answer("stat recorded.duckdb --json", show=False)
-    claims["stat counts what was counted at the engine"] = code == 0 and agrees(json.loads(text), meta)
-
-    step("is it what the engine sent?")
-    code, _ = kvbus.answer("export recorded.duckdb -o recorded.frames")
-    same = code == 0 and frames(kvbus.folder / "recorded.frames") == frames(CAPTURE)
-    claims["the recording equals the capture, byte for byte"] = same
+    code, text = kvbus.answer("stat demo.duckdb --json", show=False)
+    claims["the log holds what the tiers say they stored and evicted"] = code == 0 and agrees(
+        json.loads(text), tally
+    )
     return claims
 
 
-def watch(tail: Process) -> int:
-    """Show some of what tail prints, as it prints it; how many lines there were."""
-    assert tail.stdout is not None
-    count, shown_until = 0, 0.0
-    overdue = threading.Timer(DEADLINE_S, tail.kill)
-    overdue.start()
-    for line in tail.stdout:
-        count += 1
-        if time.monotonic() >= shown_until:
-            printed(line)
-            shown_until = time.monotonic() + 1 / LINES_A_SECOND
-    overdue.cancel()
-    out.print(f"  … {count:,} lines in all", style="dim")
-    return count
+class Lines:
+    """Shows some of what a process prints, as it prints it, and counts all of it."""
+
+    def __init__(self, process: Process) -> None:
+        self.count = 0
+        self._process = process
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        shown_until = 0.0
+        for line in self._process.stdout:
+            self.count += 1
+            if time.monotonic() >= shown_until:
+                printed(line)
+                shown_until = time.monotonic() + 1 / LINES_A_SECOND
+
+    def come_to(self, number: int) -> bool:
+        deadline = time.monotonic() + DEADLINE_S
+        while self.count < number and time.monotonic() < deadline:
+            time.sleep(0.05)
+        out.print(f"  … tail has shown {self.count:,} lines in all", style="dim")
+        return self.count == number
 
 
-def settled(kvbus: Kvbus, batches: int) -> bool:
-    """Whether a reader beside the recorder comes to see all batches."""
-    deadline = time.monotonic() + 10
-    shown("stat recorded.duckdb --json")
-    while time.monotonic() < deadline:
-        code, text = kvbus.answer("stat recorded.duckdb --json", show=False)
-        if code == 0 and json.loads(text)["batches"] == batches:
-            out.print(f"  {batches:,} batches, and the recorder goes on")
-            return True
-        time.sleep(0.2)
-    return False
+def appears(path: Path) -> bool:
+    deadline = time.monotonic() + DEADLINE_S
+    while not path.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return path.exists()
 
 
-def agrees(stat: dict[str, Any], meta: dict[str, Any]) -> bool:
-    """Whether stat's object says what the capture's independent count says."""
-    counted = {}
-    for section, wanted in (("events", "events_by_type_medium"), ("blocks", "block_hashes_by_type_medium")):
-        for kind, media in stat[section].items():
-            pairs = media.items() if isinstance(media, dict) else [(None, media)]
-            for medium, many in pairs:
-                counted[section, kind if medium is None else f"{kind}/{medium}"] = many
-        for key, many in meta[wanted].items():
-            if counted.get((section, key)) != many:
-                return False
-    resident = meta["resident_at_end_distinct_hashes"]
-    return bool(stat["batches"] == meta["messages"] and stat["resident"] == resident)
+def watched_while_it_runs(kvbus: Kvbus, runner: Process) -> list[int]:
+    """Ask `check` now and then, beside the recorder, until the run is over; how it answered."""
+    answers: list[int] = []
+    shown("check demo.duckdb          # again and again, while it is written")
+    while runner.poll() is None or not answers:
+        code, verdict = kvbus.answer("check demo.duckdb", show=False)
+        answers.append(code)
+        out.print(f"  {Text.from_ansi(verdict).plain.partition(chr(10))[0]}", style="dim")
+    return answers
 
 
-def frames(capture: Path) -> list[list[bytes]]:
-    return [record.frames for record in read_capture(capture)]
+def in_contract_order(log: Path) -> bool:
+    """Whether the log's positions are the drains: one timestamp each, every tier's share, GPU, CPU, disk."""
+    with open_log(log) as reader:
+        batches = [one.entry for one in reader.entries() if isinstance(one.entry, Received)]
+    told = [(b.batch.ts, b.source.source) for b in batches if isinstance(b.batch, EventBatch)]
+    drains = [[name for _, name in drain] for _, drain in itertools.groupby(told, key=lambda pair: pair[0])]
+    times = [ts for ts, _ in told]
+    return times == sorted(times) and all(drain == [f"demo/{tier}" for tier in TIERS] for drain in drains)
+
+
+def agrees(stat: dict[str, Any], tally: dict[str, Any]) -> bool:
+    """Whether the log has, by medium, the blocks that the tiers themselves counted."""
+    wanted = Counter[tuple[str, str]]()
+    for tier in tally["tiers"]:
+        wanted["BlockStored", tier["medium"]] += tier["stores"]
+        wanted["BlockRemoved", tier["medium"]] += tier["evictions"]
+    return all(stat["blocks"][kind].get(medium) == many for (kind, medium), many in wanted.items())
 
 
 def judge(claims: dict[str, bool]) -> int:

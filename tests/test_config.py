@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from kvbus.config import FeedSettings, Settings, load
+from kvbus.config import EngineSettings, FeedSettings, Settings, TierSettings, load
 from kvbus.errors import ConfigError
-from kvbus.settings import FEED_KEYS, KEYS, Said
+from kvbus.settings import ENGINE_KEYS, FEED_KEYS, KEYS, TABLES, TIER_KEYS, Said
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -144,6 +144,144 @@ def test_feed_keys_that_would_go_unheard_are_a_fault(tmp_path: Path) -> None:
     assert "--ranks" in faults(text, tmp_path, ranks=2)
 
 
+TIER_TABLES = """
+[[engine]]
+name = "e1"
+lateness = 2.5
+[[engine.tier]]
+name = "cpu"
+endpoint = "tcp://a:1"
+replay = "tcp://a:2"
+[[engine.tier]]
+name = "fs"
+endpoint = "tcp://b:1"
+topic = "kv"
+"""
+
+
+def test_engines_of_a_file(tmp_path: Path) -> None:
+    """[[engine]] holds its tiers in order; [[feed]] tables and an endpoint may stand beside it."""
+    tiers = (TierSettings("cpu", "tcp://a:1", "tcp://a:2"), TierSettings("fs", "tcp://b:1", topic=("kv",)))
+    got = settings('endpoint = "tcp://c:1"\n' + TIER_TABLES, tmp_path)
+    assert got.engine == (EngineSettings("e1", tiers, 2.5),)
+    assert got.feed == (FeedSettings("tcp://c:1"),)
+    assert len(settings(TIER_TABLES + '[[feed]]\nendpoint = "tcp://c:1"', tmp_path).feed) == 1
+
+
+def test_engines_of_flags() -> None:
+    """--engine names tiers in order, each with its replay after a plus."""
+    got = settings(tiers=["e1=cpu@tcp://a:1+tcp://a:2,fs@ipc:///tmp/b", "e-2=x@tcp://c:1"], topic=["kv"])
+    tiers = (
+        TierSettings("cpu", "tcp://a:1", "tcp://a:2", ("kv",)),
+        TierSettings("fs", "ipc:///tmp/b", None, ("kv",)),
+    )
+    second = EngineSettings("e-2", (TierSettings("x", "tcp://c:1", None, ("kv",)),))
+    assert (got.engine, got.feed) == ((EngineSettings("e1", tiers), second), ())
+
+
+def test_an_address_may_hold_the_signs_that_part_tiers() -> None:
+    """Commas, pluses, equals and at signs inside an ipc path are of the path."""
+    (engine,) = settings(tiers=["e=a@ipc:///x,y+z=1,b@ipc://@abstract+ipc:///r,s+t,c@ipc:///q"]).engine
+    assert engine.tier == (
+        TierSettings("a", "ipc:///x,y+z=1"),
+        TierSettings("b", "ipc://@abstract", "ipc:///r,s+t"),
+        TierSettings("c", "ipc:///q"),
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "cpu@tcp://a:1",
+        "=cpu@tcp://a:1",
+        "e/1=cpu@tcp://a:1",
+        "e1=",
+        "e1=cpu",
+        "e1=@tcp://a:1",
+        "e1=cpu@nonsense",
+        "e1=cpu@tcp://a:1,fs@/tmp/x",
+        "e1=cpu@ipc:///a,fs=ipc:///b",
+        "e1=cpu@tcp://a:1+tcp://a:2+tcp://a:3",
+    ],
+)
+def test_what_is_no_engine_is_a_fault(text: str) -> None:
+    """A slip in --engine is refused with the form that is expected, not read as a strange path."""
+    with pytest.raises(ConfigError, match=r"--engine.*expected .*TIER@ENDPOINT"):
+        settings(tiers=[text])
+
+
+def test_replays_pair_with_endpoints_then_with_tiers() -> None:
+    """--replay goes to the endpoints in order, then to the tiers that have none of their own."""
+    tiers = ["e1=cpu@tcp://a:1,fs@tcp://b:1+tcp://b:2,s3@tcp://c:1"]
+    got = settings(endpoint=["tcp://e:1"], tiers=tiers, replay=["tcp://e:2", "tcp://a:2", "tcp://c:2"])
+    assert [feed.replay for feed in got.feed] == ["tcp://e:2"]
+    assert [tier.replay for tier in got.engine[0].tier] == ["tcp://a:2", "tcp://b:2", "tcp://c:2"]
+    got = settings(endpoint=["tcp://e:1"], tiers=tiers, replay=["tcp://e:2"])
+    assert [tier.replay for tier in got.engine[0].tier] == [None, "tcp://b:2", None]
+    with pytest.raises(ConfigError, match="the 1 endpoints and the 2 tiers without one, in order, got 2"):
+        settings(endpoint=["tcp://e:1"], tiers=tiers, replay=["tcp://e:2", "tcp://a:2"])
+
+
+def test_addresses_of_one_level_replace_those_below(tmp_path: Path) -> None:
+    """An engine or endpoint flag, or KVBUS_ENDPOINT, leaves nothing of the addresses further down."""
+    text = TIER_TABLES + '[[feed]]\nendpoint = "tcp://c:1"\n'
+    got = settings(text, tmp_path, tiers=["e2=cpu@tcp://d:1"])
+    assert ([engine.name for engine in got.engine], got.feed) == (["e2"], ())
+    got = settings(text, tmp_path, endpoint=["tcp://d:1"])
+    assert (got.engine, got.feed) == ((), (FeedSettings("tcp://d:1"),))
+    environ = {"KVBUS_ENDPOINT": "tcp://d:1", "KVBUS_RANKS": "2"}
+    got = settings(text, tmp_path, environ)
+    assert (got.engine, got.feed) == ((), (FeedSettings("tcp://d:1", ranks=2),))
+    got = settings(text, tmp_path, environ, tiers=["e2=cpu@tcp://d:1"])
+    assert ([engine.name for engine in got.engine], got.feed) == (["e2"], ())
+
+
+def test_a_lateness_said_at_a_stronger_level_holds_for_every_engine(tmp_path: Path) -> None:
+    """An engine's own lateness is the file's word: flag and environment are stronger."""
+    assert settings(TIER_TABLES, tmp_path).engine[0].lateness == 2.5
+    got = settings("lateness = 3\n" + TIER_TABLES, tmp_path)
+    assert (got.lateness, got.engine[0].lateness) == (3.0, 2.5)
+    got = settings(TIER_TABLES, tmp_path, {"KVBUS_LATENESS": "4"})
+    assert (got.lateness, got.engine[0].lateness) == (4.0, None)
+    got = settings(TIER_TABLES, tmp_path, {"KVBUS_LATENESS": "4"}, lateness=5.0)
+    assert (got.lateness, got.engine[0].lateness) == (5.0, None)
+
+
+def test_faults_of_engines_have_their_place(tmp_path: Path) -> None:
+    """Engines without tiers, tiers without addresses, bad names and misspelt keys are told by place."""
+    text = """
+    [[engine]]
+    name = "e/1"
+    tier = []
+    [[engine]]
+    name = "e2"
+    latenes = 1
+    lateness = 0
+    [[engine.tier]]
+    name = "cpu"
+    endpiont = "tcp://a:1"
+    """
+    told = faults(text, tmp_path)
+    for place in (
+        "engine[0].name: expected letters, digits and . _ -, got 'e/1'",
+        "engine[0].tier: ",
+        "engine[1].latenes: not a key; did you mean lateness?",
+        "engine[1].lateness: ",
+        "engine[1].tier[0].endpoint: missing",
+        "engine[1].tier[0].endpiont: not a key; did you mean endpoint?",
+    ):
+        assert place in told
+
+
+def test_what_is_said_of_an_endpoint_is_a_fault_beside_engines_only(tmp_path: Path) -> None:
+    """ranks, bind, topic and replay of no endpoint are refused at every level; tiers have their own."""
+    assert "kvbus.toml: bind: belongs to an endpoint" in faults("bind = true\n" + TIER_TABLES, tmp_path)
+    assert "KVBUS_TOPIC" in faults(TIER_TABLES, tmp_path, {"KVBUS_TOPIC": "x"})
+    assert "--ranks" in faults(TIER_TABLES, tmp_path, ranks=2)
+    with pytest.raises(ConfigError, match="bind, ranks: expected without --engine"):
+        settings(tiers=["e=cpu@tcp://a:1"], ranks=2, bind=True)
+
+
 def test_replays_pair_with_endpoints() -> None:
     """There is no replay, or one for each endpoint."""
     with pytest.raises(ConfigError, match="expected none or one for each of the 2 endpoints"):
@@ -182,14 +320,16 @@ def test_the_checked_keys_are_the_settings() -> None:
     names = {"json" if name == "as_json" else name for name in Said.model_fields}
     assert names - {"endpoint", "replay", "topic", "ranks", "bind"} == set(Settings.__struct_fields__)
     assert set(FEED_KEYS) == set(FeedSettings.__struct_fields__)
+    assert set(ENGINE_KEYS) == set(EngineSettings.__struct_fields__)
+    assert set(TIER_KEYS) == set(TierSettings.__struct_fields__)
 
 
 def test_every_key_is_in_the_docs() -> None:
     """docs/configuration.md describes every key and names its variable."""
     docs = (ROOT / "docs" / "configuration.md").read_text()
-    for key in {*KEYS, *FEED_KEYS}:
+    for key in {*KEYS, *FEED_KEYS, *ENGINE_KEYS, *TIER_KEYS}:
         assert f"`{key}`" in docs, key
-    for key in set(KEYS) - {"feed"}:
+    for key in set(KEYS) - set(TABLES):
         assert f"`KVBUS_{key.upper()}`" in docs, key
 
 
@@ -217,6 +357,7 @@ def test_nothing_heavy_is_imported_where_nothing_is_configured(tmp_path: Path) -
         ("IDLE", "1e10"),
         ("LINGER", "1e300"),
         ("RANKS", "70000"),
+        ("LATENESS", "0"),
     ],
 )
 def test_the_environment_has_the_bounds_of_the_flags(name: str, value: str, tmp_path: Path) -> None:

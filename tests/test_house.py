@@ -174,19 +174,29 @@ def test_ranges_in_pyproject_exact_versions_in_constraints() -> None:
         assert requirement.specifier.contains(exact[canonicalize_name(requirement.name)]), requirement
 
 
-def test_declared_dependencies_are_the_imported_ones() -> None:
-    """What the packages import is declared, and nothing else is: none by accident, none for nothing."""
-    own = {*PACKAGES, "__future__"}
-    found = {
-        name
-        for package in PACKAGES
+def foreign(*packages: str) -> set[str]:
+    """The distributions that modules of these packages import, other than Python's own and ours."""
+    distributions = {"zmq": "pyzmq", "pydantic_core": "pydantic", "botocore": "boto3"}
+    return {
+        distributions.get(name, name)
+        for package in packages
         for module in (ROOT / package).rglob("*.py")
         for name in imported(module.read_text())
-        if name not in sys.stdlib_module_names and name not in own
+        if name not in sys.stdlib_module_names and name not in {*PACKAGES, "__future__"}
     }
-    distributions = {"zmq": "pyzmq", "pydantic_core": "pydantic"}
-    declared = {Requirement(text).name for text in table()["dependencies"]}
-    assert {distributions.get(name, name) for name in found} == declared
+
+
+def test_declared_dependencies_are_the_imported_ones() -> None:
+    """What the packages import is declared, and nothing else is: none by accident, none for nothing."""
+    extras = table()["optional-dependencies"]
+    texts = [*table()["dependencies"], *(text for name in ("tiers", "s3", "plot") for text in extras[name])]
+    assert foreign(*PACKAGES) == {Requirement(text).name for text in texts}
+
+
+def test_the_bus_and_the_log_need_no_extra() -> None:
+    """`pip install kvbus` is enough to publish, record and check: extras are for tiers and plots alone."""
+    core = {Requirement(text).name for text in table()["dependencies"]}
+    assert foreign("kvbus", "sinks") <= core
 
 
 def test_constraints_hold_transitive_dependencies_too() -> None:

@@ -12,6 +12,7 @@ import pytest
 from kvbus.arrival import Arrival
 from kvbus.capture import read_capture
 from kvbus.dialects import DialectReader
+from kvbus.engines import Engine as EngineOfTiers
 from kvbus.feed import Feed, Notice
 from kvbus.log import EpochBegan, Loss, Received
 from kvbus.pipeline import Progress, ingest, patient_gc, record
@@ -133,6 +134,28 @@ def test_a_quiet_stream_is_made_durable(batches: list[Batch]) -> None:
         stop.set()
         thread.join()
     assert flushed >= 1
+
+
+def test_tiers_of_an_engine_are_written_round_by_round(batches: list[Batch]) -> None:
+    """However the sockets interleave, the sink gets primary and secondary in turn; what waits is counted."""
+    sink, stop, waited = MemoryLog(), threading.Event(), []
+
+    def look(progress: Progress) -> None:
+        waited.append(progress.waiting)
+        if progress.batches >= 40:
+            stop.set()
+
+    with Engine(batches[:30]) as cpu, Engine(batches[:20]) as fs:
+        feeds = [Feed(cpu.endpoint, cpu.replay, source="cpu"), Feed(fs.endpoint, fs.replay, source="fs")]
+        with Subscriber(feeds) as subscriber:
+            engines = [EngineOfTiers(("cpu", "fs"), lateness_s=60)]
+            done = record(subscriber, sink, stop=stop, engines=engines, flush_s=0.02, on_progress=look)
+    received = [at.entry for at in sink.entries() if isinstance(at.entry, Received)]
+    turns = [(one.source.source, one.seq) for one in received]
+    complete = [(tier, seq) for seq in range(20) for tier in ("cpu", "fs")]
+    assert turns == complete + [("cpu", seq) for seq in range(20, 30)]
+    assert max(waited) >= 10
+    assert (done.batches, done.waiting, done.other["not_waited_for"]) == (50, 0, 10)
 
 
 def test_a_capture_goes_in_once(arrivals: list[Arrival]) -> None:

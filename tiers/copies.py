@@ -62,8 +62,14 @@ class Copies:
         )
 
     def cascade(self, keys: Collection[OffloadKey], req_context: ReqContext, *, tier_idx: int) -> None:
-        if keys:
-            self._submit(tier_idx, self.create_store_job(keys, req_context, tier_idx=tier_idx))
+        """Copy blocks of the primary to a tier, unless it refuses: then nothing is pinned."""
+        if not keys:
+            return
+        if reason := self._secondaries[tier_idx].refuses_stores():
+            self.counts[f"stores_dropped.{self._labels[tier_idx]}.{reason}"] += 1
+            self.counts[f"blocks_dropped.{self._labels[tier_idx]}.{reason}"] += len(keys)
+            return
+        self._submit(tier_idx, self.create_store_job(keys, req_context, tier_idx=tier_idx))
 
     def _submit(self, tier_idx: int, job: TransferJob) -> None:
         """Hand a job over. A tier that cannot take it has failed it; an error nobody foresaw goes on up."""

@@ -22,7 +22,15 @@ class TierContractError(TierError, AssertionError):
     """The caller, or a tier, broke a promise of the protocol. Nothing was changed."""
 
 
+class TierMemoryError(TierError, MemoryError):
+    """Memory for a tier that cannot be had: there is not so much, or it did not come in time."""
+
+
 class UnknownRequestError(TierError, KeyError):
     """A request that ``on_new_request`` has not announced, or that is over."""
 
     __str__ = Exception.__str__  # KeyError would show the sentence in quotes
+
+
+class TierStalledError(TierError, TimeoutError):
+    """A tier neither did its work nor said that it failed, for longer than anybody waits."""

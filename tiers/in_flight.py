@@ -6,7 +6,7 @@ the step sees it coming, but it is submitted with the others of its tier and req
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -34,8 +34,8 @@ class InFlight:
         self._next_job_id = 0
         self._jobs: dict[int, tuple[TransferJob, int]] = {}
         self._staged: dict[int, dict[str, Staged]] = {}
-        self.coming: set[OffloadKey] = set()
-        """Blocks on their way up, staged or submitted."""
+        self.coming: dict[OffloadKey, int] = {}
+        """Blocks on their way up, staged or submitted, each with the tier it comes from."""
 
     def __len__(self) -> int:
         """Jobs submitted and not finished."""
@@ -75,7 +75,7 @@ class InFlight:
             )
         del self._jobs[job_id]
         if job.is_promotion:
-            self.coming.difference_update(job.keys)
+            self._no_longer_coming(job.keys)
         return job
 
     def stage(self, tier_idx: int, key: OffloadKey, *, block_id: int, req_context: ReqContext) -> None:
@@ -83,7 +83,7 @@ class InFlight:
         batch = batches.setdefault(req_context.req_id, Staged(req_context))
         batch.keys.append(key)
         batch.block_ids.append(block_id)
-        self.coming.add(key)
+        self.coming[key] = tier_idx
 
     def submit_staged(self) -> Iterator[tuple[int, TransferJob]]:
         """Make one job of each (tier, request), tiers in order, requests as they came first."""
@@ -105,8 +105,12 @@ class InFlight:
     def forget_staged(self) -> None:
         for batches in self._staged.values():
             for batch in batches.values():
-                self.coming.difference_update(batch.keys)
+                self._no_longer_coming(batch.keys)
         self._staged = {}
+
+    def _no_longer_coming(self, keys: Iterable[OffloadKey]) -> None:
+        for key in keys:
+            del self.coming[key]
 
     def check_integrity(self) -> None:
         """Raise ``AssertionError`` if any promise of this class does not hold now."""
@@ -116,4 +120,4 @@ class InFlight:
         coming = [key for batch in batches for key in batch.keys]
         coming += [key for job, _ in self._jobs.values() if job.is_promotion for key in job.keys]
         assert len(coming) == len(set(coming)), "a block is promoted twice"
-        assert set(coming) == self.coming, "what comes is not what is staged or submitted"
+        assert set(coming) == self.coming.keys(), "what comes is not what is staged or submitted"

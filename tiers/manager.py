@@ -72,6 +72,10 @@ class OffloadingManager(ABC):
         """The events since the last call, each exactly once, even if the caller stops half way."""
         return ()
 
+    def take_events_by_tier(self) -> list[list[OffloadingEvent]]:
+        """The same, a list a tier in the order of ``take_events`` (ours; who composes none is one tier)."""
+        return [list(self.take_events())]
+
     def number_events(self, numbers: Iterator[int]) -> None:  # noqa: B027
         """Take ``emit_seq`` from this counter from now on (ours; a tier that does not number ignores it)."""
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar, NamedTuple, Self
 
+from tiers.errors import TierValueError
+
 
 class Medium(StrEnum):
     """What a tier's blocks lie on. A string: ``Medium.CPU == "CPU"``."""
@@ -20,6 +22,10 @@ class Locality(StrEnum):
 
     LOCAL = "LOCAL"
     REMOTE = "REMOTE"
+
+    @classmethod
+    def _missing_(cls, value: object) -> Self:
+        raise TierValueError(f"locality {value!r}", next_step="Give LOCAL or REMOTE, or none.")
 
 
 class TierMatcher(NamedTuple):

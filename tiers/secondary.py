@@ -70,6 +70,10 @@ class SecondaryTierManager(ABC):
     def submit_load(self, job_metadata: TransferJob) -> None:
         """Begin to copy here → primary."""
 
+    def refuses_stores(self) -> str | None:
+        """Why no store should be submitted now, in one word for a counter; None: they are welcome (ours)."""
+        return None
+
     @abstractmethod
     def get_finished_jobs(self) -> Iterable[JobResult]:
         """The jobs that ended since the last call, each once."""

@@ -49,7 +49,7 @@ class TieringOffloadingManager(OffloadingManager):
         self._copies = Copies(primary_tier, self.secondary_tiers, labels=self._labels)
         self._requests = LiveRequests()
         self._polled_this_step = False
-        self._taken: list[OffloadingEvent] = []
+        self._taken: list[list[OffloadingEvent]] = [[] for _ in self._tiers]
         self._counts: Counter[str] = Counter()
         self.number_events(itertools.count())
 
@@ -107,6 +107,12 @@ class TieringOffloadingManager(OffloadingManager):
 
     def prepare_load(self, keys: Collection[OffloadKey], req_context: ReqContext) -> LoadStoreSpec:
         return self.primary_tier.prepare_load(keys, req_context)
+
+    def supplier_of(self, key: OffloadKey) -> int | None:
+        """The secondary tier (its index) that a block is being promoted from; None if it is not on its
+        way up.
+        """
+        return self._copies.in_flight.coming.get(key)
 
     def touch(self, keys: Collection[OffloadKey], req_context: ReqContext) -> None:
         for tier in self._tiers:
@@ -194,12 +200,16 @@ class TieringOffloadingManager(OffloadingManager):
         return bool(in_flight or in_flight.coming or any(t.has_pending_work() for t in self.secondary_tiers))
 
     def take_events(self) -> Iterable[OffloadingEvent]:
-        """The primary's events, then each secondary tier's, in order. If a tier raises, what was taken
-        before it comes with the next call.
+        """The primary's events, then each secondary tier's, in order."""
+        return [event for share in self.take_events_by_tier() for event in share]
+
+    def take_events_by_tier(self) -> list[list[OffloadingEvent]]:
+        """Each tier's share, the primary's first. If a tier raises, what was taken before it comes with the
+        next call.
         """
-        for tier in self._tiers:
-            self._taken.extend(tier.take_events())
-        taken, self._taken = self._taken, []
+        for share, tier in zip(self._taken, self._tiers, strict=True):
+            share.extend(tier.take_events())
+        taken, self._taken = self._taken, [[] for _ in self._tiers]
         return taken
 
     def number_events(self, numbers: Iterator[int]) -> None:

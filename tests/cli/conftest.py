@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.processes import TIMEOUT_S, Engine, Kvbus, Message, Running, command, environment, messages
+from tests.cli.tiered import Tiered
 
 
 @pytest.fixture
@@ -69,6 +70,14 @@ def engine(sockets: Path) -> Iterator[Engine]:
     one = Engine(sockets)
     yield one
     one.publisher.close(0)
+
+
+@pytest.fixture
+def tiered(sockets: Path, request: pytest.FixtureRequest) -> Iterator[Tiered]:
+    """An engine that publishes tier by tier: those that the test names (default: cpu and fs)."""
+    one = Tiered(sockets, getattr(request, "param", ("cpu", "fs")))
+    yield one
+    one.close()
 
 
 @pytest.fixture

@@ -6,7 +6,8 @@ A manager added to ``MANAGERS`` or a tier added to ``TIERS`` must pass everythin
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from tempfile import TemporaryDirectory
 from typing import Protocol
 
 import numpy as np
@@ -14,6 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.tiers.faulty_store import FaultyStore
+from tests.tiers.seeded_workers import SeededWorkers
 from tests.tiers.words import REQUEST, k, keys, slots_of
 from tiers import (
     CPUOffloadingManager,
@@ -30,6 +33,8 @@ from tiers import (
     TieringOffloadingManager,
     TransferJob,
 )
+from tiers.filesystem import FilesystemTier
+from tiers.storage import StorageTier
 
 STEP = ScheduleEndContext((), ())
 BLOCKS = 4
@@ -46,6 +51,48 @@ def tiering(policy: str, *tiers: SecondaryTierManager) -> TieringOffloadingManag
     return TieringOffloadingManager(CPUOffloadingManager(BLOCKS, policy, True), tiers)
 
 
+NO_MEMORY = memoryview(b"")
+
+
+def storage(view: memoryview = NO_MEMORY, *, max_blocks: int | None = None) -> StorageTier:
+    """Over a medium in memory, without threads."""
+    return StorageTier(
+        None,
+        view,
+        store=FaultyStore(),
+        max_blocks=max_blocks,
+        enable_events=True,
+        workers=SeededWorkers(),
+    )
+
+
+class PatientTier(StorageTier):
+    """With threads, and a step that waits for them: what takes time may take it."""
+
+    def __init__(self, view: memoryview) -> None:
+        super().__init__(None, view, store=FaultyStore(), enable_events=True, read_threads=2, write_threads=2)
+
+    def on_schedule_end(self, context: ScheduleEndContext) -> None:
+        super().on_schedule_end(context)
+        self.drain_jobs()
+
+
+class PatientFilesystemTier(FilesystemTier):
+    """In a folder that goes with it, and with a step that waits."""
+
+    def __init__(self, view: memoryview) -> None:
+        self._folder = TemporaryDirectory()
+        super().__init__(None, view, path=self._folder.name, enable_events=True)
+
+    def on_schedule_end(self, context: ScheduleEndContext) -> None:
+        super().on_schedule_end(context)
+        self.drain_jobs()
+
+    def shutdown(self) -> None:
+        super().shutdown()
+        self._folder.cleanup()
+
+
 MANAGERS: dict[str, Callable[[], OffloadingManager]] = {
     "cpu, lru": lambda: CPUOffloadingManager(BLOCKS, "lru", True),
     "cpu, arc": lambda: CPUOffloadingManager(BLOCKS, "arc", True),
@@ -55,11 +102,19 @@ MANAGERS: dict[str, Callable[[], OffloadingManager]] = {
     "tiering, slow and small": lambda: tiering(
         "lru", MemoryTier(max_blocks=2, delay_steps=2, enable_events=True), MemoryTier(delay_steps=1)
     ),
+    "tiering, storage": lambda: tiering("lru", storage()),
+    "tiering, small storage and memory": lambda: tiering(
+        "arc", storage(max_blocks=3), MemoryTier(enable_events=True)
+    ),
 }
 TIERS: dict[str, Callable[[memoryview], SecondaryTierManager]] = {
     "memory": lambda view: MemoryTier(None, view, enable_events=True),
     "memory, later": lambda view: MemoryTier(None, view, delay_steps=1, enable_events=True),
     "memory, bounded": lambda view: MemoryTier(None, view, max_blocks=4, enable_events=True),
+    "storage": storage,
+    "storage, bounded": lambda view: storage(view, max_blocks=4),
+    "storage, threads": PatientTier,
+    "fs": PatientFilesystemTier,
 }
 
 
@@ -303,8 +358,10 @@ class Behind:
 
 
 @pytest.fixture(params=TIERS)
-def behind(request: pytest.FixtureRequest) -> Behind:
-    return Behind(TIERS[request.param])
+def behind(request: pytest.FixtureRequest) -> Iterator[Behind]:
+    made = Behind(TIERS[request.param])
+    yield made
+    made.tier.shutdown()
 
 
 def test_bytes_come_back(behind: Behind) -> None:

@@ -528,7 +528,7 @@ def test_no_event_is_lost_when_a_tier_raises() -> None:
     with pytest.raises(OSError, match="later"):
         manager.take_events()
     store(manager, "y")
-    assert say(manager.take_events()) == "+x | +s | +y | +s"
+    assert say(manager.take_events()) == "+x | +y | +s | +s"
 
 
 def test_touch_reaches_every_tier() -> None:

@@ -1,0 +1,105 @@
+"""``kvbus run --what-if``: lines, a table, and curves."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from cli.curves import curves, longest
+from cli.main import app
+from cli.run_flags import most_blocks
+from tiers.prompt import prompts
+from tiers.stack_spec import TierSpec
+from tiers.synthetic import synthetic
+from tiers.what_if import Sizes, what_if
+from tiers.workload import Count
+
+WANTED = ("run", "--limit", "60", "--seed", "4", "--what-if", "gpu-blocks=64|128,policy=lru|arc")
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """One process, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("os.cpu_count", lambda: 1)
+
+
+def test_a_line_a_run() -> None:
+    """Each line has the sizes, the rate and the hits of each tier: those that the engine counts."""
+    done = CliRunner().invoke(app, [*WANTED, "--tier", "cpu:blocks=90", "--tier", "memory", "--json"])
+    assert done.exit_code == 0, done.stderr
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(line["gpu-blocks"], line["policy"]) for line in lines] == [
+        (64, "lru"),
+        (64, "arc"),
+        (128, "lru"),
+        (128, "arc"),
+    ]
+    some = list(prompts(synthetic(4, requests=60), 16))
+    for line in lines:
+        sizes = Sizes(line["gpu-blocks"], line["cpu.blocks"], line["policy"], (("memory", None),))
+        assert list(line["hits"].values()) == what_if(sizes, some).hits
+        assert line["hit_rate"] == sum(line["hits"].values()) / line["block_refs"]
+        assert line["misses"] == line["block_refs"] - sum(line["hits"].values())
+        assert (line["memory.max_blocks"], line["requests"]) == (None, 60)
+
+
+def test_a_table_for_people() -> None:
+    """A row a run, a column an axis, then the rates."""
+    done = CliRunner().invoke(app, WANTED)
+    assert done.exit_code == 0, done.stderr
+    assert all(word in done.stdout for word in ("gpu-blocks", "policy", "hit rate", "gpu", "cpu"))
+    assert done.stdout.count("arc") == 2
+
+
+@pytest.mark.parametrize(("name", "begins"), [("c.svg", b"<?xml"), ("c.png", b"\x89PNG")])
+def test_curves_are_drawn(name: str, begins: bytes, tmp_path: Path) -> None:
+    """The picture is of the kind that its name says, and the numbers are printed as well."""
+    done = CliRunner().invoke(app, [*WANTED, "--plot", name, "--json"])
+    assert done.exit_code == 0, done.stderr
+    assert (tmp_path / name).read_bytes().startswith(begins)
+    assert len(done.stdout.splitlines()) == 4
+    assert f"drew {name}" in done.stderr
+
+
+def test_without_matplotlib_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before anything is tried: the extra, and what works without it."""
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    done = CliRunner().invoke(app, [*WANTED, "--plot", "c.png"])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "kvbus[plot]" in done.stderr
+
+
+def test_publishing_nothing_is_said() -> None:
+    """Flags that would have no effect are refused, not ignored."""
+    done = CliRunner().invoke(app, [*WANTED, "--record", "x.duckdb", "--publish", "ipc://x"])
+    assert done.exit_code == 2
+    assert "--record: expected without --what-if" in done.stderr
+    assert "--publish: expected without --what-if" in done.stderr
+
+
+def test_a_curve_for_each_combination_of_the_other_axes() -> None:
+    """The axis with most numbers runs along the bottom; rates are in percent."""
+    axes: dict[str, list[int | str]] = {"policy": ["lru", "arc", "mine"], "gpu-blocks": [1, 2]}
+    found = []
+    for policy in ("lru", "arc"):
+        for blocks in (1, 2):
+            count = Count(2)
+            count.block_refs, count.hits = 10, [blocks, blocks if policy == "arc" else 0]
+            found.append((Sizes(blocks, 5, policy), count))
+    assert longest(axes) == "gpu-blocks"
+    assert curves(found, "gpu-blocks", ["policy"]) == {
+        ("lru",): [(1, 10.0), (2, 20.0)],
+        ("arc",): [(1, 20.0), (2, 40.0)],
+    }
+
+
+def test_bounds_in_blocks() -> None:
+    """A bound in bytes is one in rows: a block padded to 4 096 bytes. The tighter one holds."""
+    assert most_blocks(TierSpec("fs", "fs", {"max_bytes": 40_960}), 4_097) == 5
+    assert most_blocks(TierSpec("fs", "fs", {"max_bytes": 40_960, "max_blocks": 3}), 4_096) == 3
+    assert most_blocks(TierSpec("fs", "fs", {}), 4_096) is None

@@ -1,0 +1,345 @@
+"""The object store and its tier, against a real S3 server in a process of its own, killed when told to."""
+
+from __future__ import annotations
+
+import errno
+import http.server
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.tiers.s3_bucket import IMPATIENT, PAYLOAD, SECRET, Bucket
+from tests.tiers.s3_server import S3Server
+from tests.tiers.storage_rows import ROW_BYTES
+from tests.tiers.words import k, keys
+from tiers import LookupResult, TierContractError, TierError, TierValueError
+from tiers.block_store import HEADER_BYTES, BlockCorruptError, BlockMissingError
+from tiers.s3 import S3Store
+
+pytestmark = pytest.mark.usefixtures("credentials")
+
+
+@pytest.fixture
+def store(bucket: Bucket) -> Iterator[S3Store]:
+    made = bucket.store(prefix="of/ours")
+    yield made
+    made.close()
+
+
+def data(name: str) -> memoryview:
+    return memoryview((name.encode() * PAYLOAD)[:PAYLOAD])
+
+
+def got(store: S3Store, name: str) -> bool:
+    into = memoryview(bytearray(PAYLOAD))
+    store.get(k(name), into)
+    return into == data(name)
+
+
+# The store
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.binary(min_size=1, max_size=100_000), st.integers(0, 2**32 - 1))
+def test_bytes_survive(bucket: Bucket, payload: bytes, group: int) -> None:
+    """Any number of bytes of any group comes back as it was."""
+    store, key = bucket.store(block_bytes=len(payload)), k("a", group)
+    into = memoryview(bytearray(len(payload)))
+    store.delete(key)
+    assert store.put(key, memoryview(payload))
+    store.get(key, into)
+    assert into == payload
+    assert (key, len(payload)) in [*store.inventory()]
+    store.close()
+
+
+def test_what_is_there_is_not_written_again(store: S3Store) -> None:
+    """A second put says that the block was there, and leaves it as it was."""
+    assert store.put(k("a"), data("a"))
+    assert not store.put(k("a"), data("b"))
+    assert got(store, "a")
+
+
+def test_gone_is_missing(store: S3Store) -> None:
+    """A block that was deleted, by whom ever, is missing, and deleting it again is no error."""
+    store.put(k("a"), data("a"))
+    assert store.holds(keys("a b a")) == [True, False, True]
+    store.delete(k("a"))
+    store.delete(k("a"))
+    assert store.holds(keys("a")) == [False]
+    with pytest.raises(BlockMissingError):
+        got(store, "a")
+
+
+@pytest.mark.parametrize(
+    "length", [0, 1, HEADER_BYTES, HEADER_BYTES + PAYLOAD - 1, HEADER_BYTES + PAYLOAD + 1]
+)
+def test_an_object_of_another_length(store: S3Store, bucket: Bucket, length: int) -> None:
+    """An object that is too short or too long is a corrupt block, and not in the inventory."""
+    store.put(k("a"), data("a"))
+    bucket.rewrite(bucket.names()[0], lambda whole: (whole + b"\0")[:length])
+    with pytest.raises(BlockCorruptError, match=f"{length} bytes"):
+        got(store, "a")
+    assert [*store.inventory()] == []
+
+
+@pytest.mark.parametrize("byte", [0, 20, 40, HEADER_BYTES - 1, HEADER_BYTES, HEADER_BYTES + PAYLOAD - 1])
+def test_a_flipped_bit(store: S3Store, bucket: Bucket, byte: int) -> None:
+    """One bit that is not as it was written, in the header or behind it, is a corrupt block."""
+    store.put(k("a"), data("a"))
+    bucket.rewrite(
+        bucket.names()[0], lambda whole: whole[:byte] + bytes([whole[byte] ^ 1]) + whole[byte + 1 :]
+    )
+    with pytest.raises(BlockCorruptError):
+        got(store, "a")
+
+
+def test_inventory_is_this_store_s(store: S3Store, bucket: Bucket) -> None:
+    """The inventory has the blocks of this prefix and this layout, and no other object."""
+    for name in "abc":
+        store.put(k(name), data(name))
+    others = [bucket.store(prefix="of/theirs"), bucket.store(prefix="of/ours", layout={"rank": 1})]
+    for other in others:
+        assert [*other.inventory()] == []
+        other.put(k("d"), data("d"))
+    bucket.client.put_object(Bucket=bucket.name, Key=f"{store.prefix}notes", Body=b"mine")
+    assert sorted(store.inventory()) == [(key, PAYLOAD) for key in keys("a b c")]
+    for other in others:
+        other.close()
+
+
+def test_memory_of_another_size(store: S3Store) -> None:
+    """A wrong size is the caller's mistake, and never a corrupt block."""
+    with pytest.raises(TierContractError):
+        store.get(k("a"), memoryview(bytearray(PAYLOAD + 1)))
+
+
+class Plain(http.server.BaseHTTPRequestHandler):
+    """A store that knows no conditional put: it answers 501 to one. It keeps nothing but names."""
+
+    protocol_version = "HTTP/1.1"
+    names: set[str]
+
+    def do_HEAD(self) -> None:
+        self.answer(200 if self.path in self.names or self.path.count("/") < 2 else 404)
+
+    def do_PUT(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        if self.headers["If-None-Match"]:
+            self.answer(501)
+        else:
+            self.names.add(self.path)
+            self.answer(200)
+
+    def answer(self, status: int) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def serving(handler: type[Plain]) -> Iterator[str]:
+    """A server of that kind, by its address."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+
+
+def test_a_server_without_conditions() -> None:
+    """Of a server that knows no conditional put the store asks first, from then on."""
+    plain = type("PlainNow", (Plain,), {"names": set()})
+    with serving(plain) as url:
+        store = S3Store("bucket", block_bytes=PAYLOAD, endpoint_url=url, region="us-east-1", **IMPATIENT)
+        assert [store.put(k("a"), data("a")) for _ in range(3)] == [True, False, False]
+        assert store.put(k("b"), data("b"))
+        store.close()
+
+
+# What cannot be used
+
+
+def test_no_such_bucket(bucket: Bucket) -> None:
+    """A bucket that is not there is an error at the start, with its name."""
+    with pytest.raises(TierError, match=r"'not-there'.*404.*Make the bucket"):
+        S3Store("not-there", block_bytes=PAYLOAD, endpoint_url=bucket.server.url)
+
+
+def test_nobody_listens() -> None:
+    """An endpoint where nothing listens is an error at the start, with its address."""
+    with pytest.raises(TierError, match=r"http://127\.0\.0\.1:1: .*Check endpoint_url"):
+        S3Store(
+            "b", block_bytes=PAYLOAD, endpoint_url="http://127.0.0.1:1", **{**IMPATIENT, "max_attempts": 1}
+        )
+
+
+def test_no_credentials(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without credentials the error says where they are looked for."""
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    with pytest.raises(TierError, match=r"NoCredentialsError.*Put credentials where boto3 looks"):
+        bucket.store()
+
+
+def test_access_denied() -> None:
+    """A bucket that answers 403 is an error at the start, about rights."""
+
+    class Denying(Plain):
+        def do_HEAD(self) -> None:
+            self.answer(403)
+
+    with serving(Denying) as url, pytest.raises(TierError, match=r"403.*the right to"):
+        S3Store("b", block_bytes=PAYLOAD, endpoint_url=url)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"endpoint_url": "nonsense"}, "Invalid endpoint"),
+        ({"endpoint_url": f"http://me:{SECRET}@127.0.0.1"}, "a user or a password"),
+        ({"max_attempts": 0}, "max_attempts"),
+        ({"block_bytes": 0}, "0 bytes"),
+        ({"layout": {"model": b"m"}}, "no JSON"),
+    ],
+    ids=["endpoint", "password", "attempts", "size", "layout"],
+)
+def test_values_that_cannot_be(options: dict[str, Any], reason: str) -> None:
+    """What cannot be an address, a number or a layout is a ValueError, before anything is connected."""
+    with pytest.raises(TierValueError, match=reason) as raised:
+        S3Store("b", **{"block_bytes": PAYLOAD, **options})
+    assert SECRET not in str(raised.value)
+
+
+def test_a_bucket_s_name(bucket: Bucket) -> None:
+    """A name that no bucket can have is an error at the start."""
+    with pytest.raises(TierError, match="Correct the bucket's name"):
+        S3Store("Not a name!", block_bytes=PAYLOAD, endpoint_url=bucket.server.url)
+
+
+def test_credentials_are_told_to_nobody(bucket: Bucket, caplog: pytest.LogCaptureFixture) -> None:
+    """Neither the store's repr, nor its errors, nor any log line has the secret."""
+    with caplog.at_level(logging.DEBUG):
+        store = bucket.store()
+        store.put(k("a"), data("a"))
+        with pytest.raises(BlockMissingError) as raised:
+            got(store, "b")
+    told = [repr(store), str(raised.value), *(record.getMessage() for record in caplog.records)]
+    store.close()
+    assert bucket.name in told[0]
+    assert not any(SECRET in text for text in told)
+
+
+# The tier
+
+
+def test_blocks_outlive_their_tier(bucket: Bucket) -> None:
+    """What a tier stored is announced once by the next one on the same bucket, and can be loaded there."""
+    first = bucket.tier()
+    assert first.store("a b c").success
+    assert first.said() == "+a +b +c"
+    first.tier.shutdown()
+    second = bucket.tier(shared=True)
+    assert sorted(second.said().split()) == ["+a", "+b", "+c"]
+    result, right = second.load("c a")
+    assert (result.success, right) == (True, [True, True])
+    assert second.find("d") is LookupResult.MISS
+    second.tier.shutdown()
+
+
+def test_the_bound_holds_in_the_bucket(bucket: Bucket) -> None:
+    """A bounded tier says what it evicts, and the bucket does not keep it."""
+    rows = bucket.tier(max_bytes=2 * ROW_BYTES)
+    for name in "abc":
+        assert rows.store(name).success
+    assert rows.said() == "+a | +b | -a:evicted | +c"
+    assert {name.rpartition("/")[2] for name in bucket.names()} == {"62_g0", "63_g0"}
+    rows.tier.shutdown()
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "gone"])
+def test_a_damaged_object(bucket: Bucket, damage: str) -> None:
+    """A cut, flipped or vanished object fails its own load alone, is announced as removed, and is a miss."""
+    rows = bucket.tier()
+    rows.store("a b")
+    rows.said()
+    (name,) = [name for name in bucket.names() if name.endswith("/61_g0")]
+    match damage:
+        case "cut":
+            bucket.rewrite(name, lambda whole: whole[:5000])
+        case "flipped":
+            bucket.rewrite(name, lambda whole: whole[:-1] + bytes([whole[-1] ^ 1]))
+        case "gone":
+            bucket.client.delete_object(Bucket=bucket.name, Key=name)
+    result, right = rows.load("a b")
+    assert (result.success, result.successful_keys, right[1]) == (False, keys("b"), True)
+    assert rows.said() == f"-a:{'deleted' if damage == 'gone' else 'corrupt'}"
+    assert rows.find("a") is LookupResult.MISS
+    assert name not in bucket.names()
+    rows.tier.shutdown()
+
+
+def test_a_server_that_dies(tmp_path: Path) -> None:
+    """Killed in the middle of a job, the server fails what it had not taken, by name, and nothing hangs; when
+    it is back without its blocks, they are missing, announced as such, and new ones are stored.
+    """
+    server = S3Server(tmp_path / "log")
+    server.start()
+    bucket = Bucket(server, "bucket")
+    rows = bucket.tier(write_threads=1, read_threads=1, max_attempts=1)
+    assert rows.store("a b").success
+    rows.said()
+    job = rows.begin("c d e f g h")
+    server.kill()
+    result = rows.finish(job)
+    assert not result.success
+    stored = rows.said().split()
+    failures = {
+        name: count for name, count in rows.tier.get_stats().items() if name.startswith("store_failures")
+    }
+    assert sum(failures.values()) == 6 - len(stored)
+    assert failures.keys() <= {
+        f"store_failures.{name}" for name in ("ECONNREFUSED", "ECONNRESET", "ETIMEDOUT")
+    }
+    assert not rows.load("a")[0].success
+    assert rows.said() == ""
+    server.start()
+    bucket.client.create_bucket(Bucket="bucket")
+    assert not rows.load("b")[0].success
+    assert rows.said() == "-b:deleted"
+    assert rows.store("b i").success
+    assert rows.load("b i")[1] == [True, True]
+    bucket.client.close()
+    rows.tier.shutdown()
+    server.kill()
+
+
+def test_a_server_that_says_nothing() -> None:
+    """A server that takes a request and never answers costs the time allowed, and is a time-out."""
+    silence = threading.Event()
+
+    class Silent(Plain):
+        def do_GET(self) -> None:
+            silence.wait(30)
+
+        def do_HEAD(self) -> None:
+            self.answer(200)
+
+    with serving(Silent) as url:
+        store = S3Store("b", block_bytes=PAYLOAD, endpoint_url=url, read_timeout_s=0.2, max_attempts=1)
+        with pytest.raises(TimeoutError) as raised:
+            got(store, "a")
+        assert raised.value.errno == errno.ETIMEDOUT
+        silence.set()
+        store.close()

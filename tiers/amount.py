@@ -1,0 +1,35 @@
+"""How much: blocks and bytes at once, since a bound may be on either.
+
+Values only. Two amounts are compared side by side: one that has fewer blocks and more bytes does not fit.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct
+
+
+class Amount(Struct, frozen=True, gc=False):
+    """So many blocks of so many payload bytes together."""
+
+    blocks: int = 0
+    bytes: int = 0
+
+    def __add__(self, other: Amount) -> Amount:
+        return Amount(self.blocks + other.blocks, self.bytes + other.bytes)
+
+    def __sub__(self, other: Amount) -> Amount:
+        return Amount(self.blocks - other.blocks, self.bytes - other.bytes)
+
+    def fits(self, room: Amount) -> bool:
+        return self.blocks <= room.blocks and self.bytes <= room.bytes
+
+    def at_least(self, other: Amount) -> Amount:
+        return Amount(max(self.blocks, other.blocks), max(self.bytes, other.bytes))
+
+    def at_most(self, other: Amount) -> Amount:
+        return Amount(min(self.blocks, other.blocks), min(self.bytes, other.bytes))
+
+
+NOTHING: Final = Amount()

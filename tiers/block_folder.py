@@ -1,0 +1,139 @@
+"""The folder that a filesystem tier keeps its blocks in: whose it is, what files are called, what is there.
+
+``config.json`` says what blocks lie here (``tiers.block_kind``); others have a folder of their own beside it.
+A file being written has a name that no block has, with a number that no other writer on any machine uses. Its
+writer renames it; if it dies first, the file stays, and is deleted by whoever lists the folder after a while.
+"""
+
+# A Path costs as much as the system call it makes.
+# ruff: noqa: PTH102, PTH105, PTH108, PTH116, PTH118, PTH120
+
+from __future__ import annotations
+
+import itertools
+import os
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from tiers.block_file import sync_folder, write_file
+from tiers.block_kind import BlockKind
+from tiers.block_name import block_name, read_block_name
+from tiers.errors import TierError
+from tiers.keys import OffloadKey
+
+BLOCK_SUFFIX: Final = ".bin"
+UNFINISHED_SUFFIX: Final = ".unfinished"
+ABANDONED_AFTER_S: Final = 15 * 60.0
+"""Nobody writes at one block for so long. A process number would not tell whether the writer lives: a root
+may be shared by containers and by machines.
+"""
+
+
+class BlockFolder:
+    """The folder under ``root`` for blocks of this kind, made if it is not there.
+
+    Raises ``OSError`` where it cannot be made, ``TierError`` if it is somebody else's.
+    """
+
+    def __init__(self, root: str, kind: BlockKind, *, fsync: bool) -> None:
+        self.path = os.path.join(root, kind.name)
+        self._kind = kind
+        self._fsync = fsync
+        self._writer = secrets.token_hex(8)
+        self._numbers = itertools.count()
+        Path(self.path).mkdir(parents=True, exist_ok=True)
+        self._claim(kind.description)
+
+    def _claim(self, description: bytes) -> None:
+        config = Path(self.path, "config.json")
+        if not config.exists():
+            self.place(str(config), [memoryview(description)], direct=False)
+        if config.read_bytes() != description:
+            raise TierError(f"{config} describes other blocks", next_step="Move its folder out of the way.")
+
+    def path_of(self, key: OffloadKey) -> str:
+        return f"{self.path}/{block_name(key)}{BLOCK_SUFFIX}"
+
+    def unfinished_in(self, folder: str) -> str:
+        """A name for a file that is not yet what it shall be. No other is ever the same."""
+        return f"{folder}/.{self._writer}-{next(self._numbers)}{UNFINISHED_SUFFIX}"
+
+    def place(self, path: str, parts: Sequence[memoryview], *, direct: bool) -> None:
+        """A file of these parts under this name, whole or not at all. Raises ``OSError``."""
+        folder = os.path.dirname(path)
+        landed = unfinished = self.unfinished_in(folder)
+        try:
+            self._write(unfinished, parts, direct=direct)
+            os.replace(unfinished, path)
+            landed = path
+            if self._fsync:
+                sync_folder(folder)
+        except BaseException:
+            with suppress(OSError):  # what failed first is what to tell
+                os.unlink(landed)
+            raise
+
+    def _write(self, path: str, parts: Sequence[memoryview], *, direct: bool) -> None:
+        try:
+            write_file(path, parts, direct=direct, fsync=self._fsync)
+        except FileNotFoundError:
+            self._make(os.path.dirname(path))
+            write_file(path, parts, direct=direct, fsync=self._fsync)
+
+    def _make(self, folder: str) -> None:
+        """A folder in this one. If this one is gone, perhaps a disk is no longer mounted: ``OSError``."""
+        with suppress(FileExistsError):
+            os.mkdir(folder)
+        if self._fsync:
+            sync_folder(self.path)
+
+    def holds(self, path: str) -> bool:
+        """Whether a block's file is there, of the right length."""
+        try:
+            return os.stat(path).st_size == self._kind.stored_bytes
+        except FileNotFoundError:
+            return False
+
+    def blocks(self) -> list[OffloadKey]:
+        """What is here, the block whose file was used longest ago first.
+
+        Deletes what writers abandoned, and files that a power cut left shorter or longer than a block. Files
+        of other names are left alone.
+        """
+        found: list[tuple[int, OffloadKey]] = []
+        for name, entry in self._files():
+            key = key_of(name)
+            with suppress(FileNotFoundError):  # another process deleted or renamed it
+                facts = entry.stat(follow_symlinks=False)
+                if key is not None and facts.st_size == self._kind.stored_bytes:
+                    found.append((facts.st_mtime_ns, key))
+                elif key is not None or is_abandoned(name, facts.st_mtime):
+                    os.unlink(entry.path)
+        return [key for _, key in sorted(found)]
+
+    def _files(self) -> Iterator[tuple[str, os.DirEntry[str]]]:
+        """The files here and one folder below, with their names as seen from here."""
+        with os.scandir(self.path) as entries:
+            found = list(entries)
+        for folder in found:
+            if folder.is_dir(follow_symlinks=False):
+                with suppress(FileNotFoundError), os.scandir(folder) as entries:
+                    for entry in entries:
+                        if entry.is_file(follow_symlinks=False):
+                            yield f"{folder.name}/{entry.name}", entry
+            elif folder.is_file(follow_symlinks=False):
+                yield folder.name, folder
+
+
+def key_of(name: str) -> OffloadKey | None:
+    """The block whose file has this name, below the folder."""
+    return read_block_name(name.removesuffix(BLOCK_SUFFIX)) if name.endswith(BLOCK_SUFFIX) else None
+
+
+def is_abandoned(name: str, changed_s: float) -> bool:
+    """Whether this is a file that nobody will finish; ``changed_s`` is when it was last written, epoch."""
+    return name.endswith(UNFINISHED_SUFFIX) and time.time() - changed_s > ABANDONED_AFTER_S

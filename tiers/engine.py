@@ -1,0 +1,241 @@
+"""A serving engine in small: a GPU's paged blocks and the tiers behind them, for one request after another.
+
+It makes the calls of a scheduler (``tiers.manager``) in a scheduler's order, and nothing else does: with a
+device that moves bytes it is ``kvbus run``, with one that moves none a what-if. What a request set in motion
+is at rest before the next one begins, so both find the same blocks in the same tiers. No clock of its own, no
+trace; speaking is the announcer's matter.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from tiers.announcer import Announcer
+from tiers.description import BlockDescription
+from tiers.device import Device
+from tiers.errors import TierContractError
+from tiers.gpu import GPUBlockPool
+from tiers.keys import OffloadKey
+from tiers.patience import Patience
+from tiers.prompt import Prompt
+from tiers.request import ReqContext, ScheduleEndContext
+from tiers.search import FIRST_BEHIND, Found, PrefixSearch
+from tiers.specs import PrepareStoreOutput
+from tiers.tiering import TieringOffloadingManager
+
+BLOCKS_PER_STEP: Final = 128
+"""How many blocks are computed, and then offloaded, at once, as with chunked prefill."""
+
+PATIENCE_S: Final = 300.0
+STEP_END: Final = ScheduleEndContext((), ())
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What one request came to. ``hits[t]``: blocks that tier t supplied: 0 the GPU, 1 the CPU, then the
+    tiers behind it in order; every other block is a miss. ``mismatches``: blocks that were not, when they
+    came up, what had been stored.
+    """
+
+    blocks: int
+    hits: tuple[int, ...]
+    mismatches: tuple[OffloadKey, ...] = ()
+
+    @property
+    def misses(self) -> int:
+        return self.blocks - sum(self.hits)
+
+
+@dataclass(slots=True)
+class _Serving:
+    """One request under way. The first ``cached`` of its blocks the GPU had; ``tokens`` are those of the
+    others, where anybody wants to hear of them.
+    """
+
+    context: ReqContext
+    hashes: list[bytes]
+    keys: list[OffloadKey]
+    slots: list[int]
+    cached: int
+    tokens: list[list[int]] = field(default_factory=list)
+
+
+class Engine:
+    """Serves prompts with a GPU of ``gpu``'s size and the tiers of ``manager``; ``device`` is their memory.
+    A ``gpu`` that makes events needs an ``announcer``, which takes them, and the tiers', once a step.
+
+    Of a prompt longer than the GPU the first blocks are served, the others are misses, and counted
+    (``blocks_beyond_gpu``). ``patience_s``: how long one search, or one store, may wait for a tier.
+    """
+
+    def __init__(
+        self,
+        gpu: GPUBlockPool,
+        manager: TieringOffloadingManager,
+        *,
+        device: Device,
+        announcer: Announcer | None = None,
+        blocks_per_step: int = BLOCKS_PER_STEP,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        self.gpu = gpu
+        self.manager = manager
+        self.device = device
+        self._announcer = announcer
+        # More than the CPU tier has room for could never be offloaded.
+        self._blocks_per_step = min(blocks_per_step, manager.primary_tier.num_blocks) or blocks_per_step
+        self._patience_s = patience_s
+        self._counts: Counter[str] = Counter()
+
+    @property
+    def num_tiers(self) -> int:
+        """The GPU, the CPU, and those behind."""
+        return FIRST_BEHIND + len(self.manager.secondary_tiers)
+
+    def serve(self, prompt: Prompt) -> Served:
+        """Serve one request from its first call to its last.
+
+        Raises ``TierStalledError`` if a tier keeps it waiting for longer than ``patience_s``.
+        """
+        one = self._begin(prompt)
+        cached, blocks = len(one.slots), len(one.keys)
+        found = self._find(one)
+        self.manager.touch(one.keys, one.context)
+        one.slots += self._allocate(blocks - cached)
+        wrong = self._load(one, found)
+        loaded = cached if wrong is None else cached + len(found.keys)
+        self._make_readable(one, range(cached, loaded))
+        for first in range(loaded, blocks, self._blocks_per_step):
+            run = range(first, min(first + self._blocks_per_step, blocks))
+            self.device.compute(one.slots[run.start : run.stop], one.keys[run.start : run.stop])
+            self._make_readable(one, run)
+            self._store(one, run)
+        self.gpu.free(one.slots[::-1])  # the tail of the prefix leaves first
+        self.manager.on_request_finished(one.context)
+        self._step()
+        suppliers = Counter(() if wrong is None else found.suppliers)
+        hits = (cached, *(suppliers[tier] for tier in range(1, self.num_tiers)))
+        return Served(len(prompt), hits, tuple(wrong or ()))
+
+    def _begin(self, prompt: Prompt) -> _Serving:
+        """What of it the GPU has is pinned; what the tiers will be asked for is described."""
+        blocks = min(len(prompt), self.gpu.num_blocks)
+        self._counts["blocks_beyond_gpu"] += len(prompt) - blocks
+        hashes, keys = prompt.hashes[:blocks], prompt.keys[:blocks]
+        slots = self.gpu.find_prefix(hashes)
+        one = _Serving(ReqContext(prompt.req_id), hashes, keys, slots, len(slots))
+        self.gpu.touch(slots)
+        self.manager.on_new_request(one.context)
+        if self._announcer is not None:
+            one.tokens = prompt.tokens(range(len(slots), blocks))
+            self._describe(one, self._announcer, prompt.block_size)
+        return one
+
+    def _describe(self, one: _Serving, announcer: Announcer, block_size: int) -> None:
+        """What keys stand for, before any tier speaks of them: a promotion may, while it is looked for."""
+        for position, token_ids in enumerate(one.tokens, start=one.cached):
+            parent = one.hashes[position - 1] if position else None
+            description = BlockDescription([one.hashes[position]], parent, token_ids, block_size)
+            announcer.describe(one.keys[position], description)
+
+    # Reading
+
+    def _find(self, one: _Serving) -> Found:
+        keys = one.keys[one.cached :]
+        search = PrefixSearch(self.manager, keys, req_context=one.context)
+        patience = Patience(f"looking up {len(keys)} blocks", self._patience_s)
+        while not search.look():
+            self._step()
+            patience.wait(search.pinned)
+        return search.take()
+
+    def _allocate(self, count: int) -> list[int]:
+        slots = self.gpu.allocate(count)
+        if slots is None:
+            raise TierContractError(
+                f"the GPU has no room for {count} blocks between two requests",
+                next_step="Leave the pool to the engine: nobody else may pin its slots.",
+            )
+        return slots
+
+    def _load(self, one: _Serving, found: Found) -> list[OffloadKey] | None:
+        """Bring up what was found, and compare it. The blocks that were wrong, put right; None if nothing
+        could be copied.
+        """
+        if not found.keys:
+            return []
+        slots = one.slots[one.cached : one.cached + len(found.keys)]
+        arrived = self.device.load(found.cpu, slots)
+        self.manager.complete_load(found.keys, one.context)
+        if not arrived:
+            self._counts["load_failures"] += 1
+            return None
+        wrong = self.device.mismatches(slots, found.keys)
+        keys = [found.keys[position] for position in wrong]
+        self.device.compute([slots[position] for position in wrong], keys)
+        self._counts["mismatches"] += len(keys)
+        return keys
+
+    # Writing
+
+    def _make_readable(self, one: _Serving, run: range) -> None:
+        self.gpu.cache(
+            one.slots[run.start : run.stop],
+            one.hashes[run.start : run.stop],
+            token_ids=one.tokens[run.start - one.cached : run.stop - one.cached],
+            parent=one.hashes[run.start - 1] if run.start else None,
+        )
+
+    def _store(self, one: _Serving, run: range) -> None:
+        """Offload blocks just computed, and wait until every tier has them or has failed to take them."""
+        keys = one.keys[run.start : run.stop]
+        output = self._prepare_store(keys, one.context)
+        if output is None:
+            self._counts["stores_given_up"] += len(run)
+            return
+        self.manager.touch(one.keys[: run.stop], one.context)
+        if new := output.keys_to_store:
+            slot_of = dict(zip(keys, one.slots[run.start : run.stop], strict=True))
+            arrived = self.device.store([slot_of[key] for key in new], output.store_spec)
+            self._counts["store_failures"] += not arrived
+            self.manager.complete_store(new, one.context, arrived)
+        self._settle()
+
+    def _prepare_store(self, keys: Collection[OffloadKey], context: ReqContext) -> PrepareStoreOutput | None:
+        """Try again while copies are under way that may give room back."""
+        patience = Patience(f"room for {len(keys)} blocks in the CPU tier", self._patience_s)
+        while (output := self.manager.prepare_store(keys, context)) is None:
+            if not self.manager.has_pending_work():
+                return None
+            self._step()
+            patience.wait()
+        return output
+
+    # Steps
+
+    def _step(self) -> None:
+        self._counts["steps"] += 1
+        self.manager.on_schedule_end(STEP_END)
+        if self._announcer is not None:
+            self._announcer.drain()
+
+    def _settle(self) -> None:
+        patience = Patience("the tiers at work", self._patience_s)
+        self._step()
+        while self.manager.has_pending_work():
+            patience.wait()
+            self._step()
+
+    def get_stats(self) -> Mapping[str, float]:
+        """Counters since the start; the tiers have their own."""
+        return dict(self._counts)
+
+    def check_integrity(self) -> None:
+        """Raise ``AssertionError`` if anything is held between two requests, or a promise is broken."""
+        self.gpu.check_integrity()
+        self.manager.check_integrity()
+        assert self.gpu.free_count == self.gpu.num_blocks, "a request left slots of the GPU pinned"
+        assert not self.manager.primary_tier.get_stats()["being_read"], "a request left blocks pinned"

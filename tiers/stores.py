@@ -1,0 +1,184 @@
+"""The stores of a storage tier, from the job to the event.
+
+A block that is here already is a use and nothing more. One that another job is writing shares that job's
+fate. One that is leaving waits until it is gone, so that a delete never overtakes the store that follows
+it; so does one whose room is still being deleted. Every other block gets its room by the books at once and
+its bytes when the victims are deleted: one thread does both, in this order, so that nobody waits for a step
+in between. A job's new blocks become readable together, and one event says so. A block that fails gives
+its room back at once.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+
+from tiers.async_lookup import AsyncLookup
+from tiers.block_tasks import Outcome, Write, Written, reason_of
+from tiers.block_work import BlockWork, WritesDone
+from tiers.job_progress import JobProgress
+from tiers.jobs import TransferJob
+from tiers.kept import Room
+from tiers.keys import OffloadKey
+from tiers.storage_books import StorageBooks
+
+
+class Deferred(Struct, frozen=True, eq=False):
+    """A block of a job that waits until another one, or an older self, is deleted."""
+
+    job: JobProgress
+    key: OffloadKey
+    slot: int
+
+
+class Stores:
+    """``questions`` hears which blocks the tier begins to write itself."""
+
+    def __init__(self, books: StorageBooks, work: BlockWork, *, questions: AsyncLookup) -> None:
+        self._books = books
+        self._work = work
+        self._questions = questions
+        self._under_way: set[JobProgress] = set()
+        self._joined: dict[OffloadKey, list[JobProgress]] = {}
+        self._deferred: dict[OffloadKey, list[Deferred]] = {}
+        self._waits_for: dict[OffloadKey, OffloadKey] = {}
+
+    def __len__(self) -> int:
+        """Jobs submitted and not over."""
+        return len(self._under_way)
+
+    def submit(self, job: TransferJob) -> None:
+        """Begin a store; of a key named twice, the first slot counts."""
+        slots: dict[OffloadKey, int] = {}
+        for key, slot in zip(job.keys, job.block_ids.tolist(), strict=True):
+            slots.setdefault(key, slot)
+        progress = JobProgress(job, len(slots))
+        self._under_way.add(progress)
+        self._place([Deferred(progress, key, slot) for key, slot in slots.items()])
+        if not slots:
+            self._end([progress])
+
+    def _place(self, blocks: Iterable[Deferred]) -> None:
+        """Each goes where it belongs. Evictions are announced together, before anything is written."""
+        rooms: list[Room] = []
+        writes: dict[JobProgress, list[Write]] = {}
+        over: list[JobProgress] = []
+        shelf = self._books.shelf
+        for block in blocks:
+            job, key = block.job, block.key
+            if shelf.is_resident(key):
+                job.pins.append((key, shelf.pin(key)))
+                over += [job] if job.resolve(key) else []
+            elif shelf.is_landing(key):
+                self._joined.setdefault(key, []).append(job)
+            elif (first := self._must_go_first(key)) is not None:
+                self._deferred.setdefault(first, []).append(block)
+                self._waits_for[key] = first
+            elif (room := shelf.begin_landing(key, self._books.block_bytes)) is None:
+                over += [job] if job.resolve(key, "no_room") else []
+            else:
+                self._questions.withdraw(key)
+                job.landing[key] = True
+                rooms.append(room)
+                writes.setdefault(job, []).append(Write(key, block.slot, room.victims))
+        self._books.evicted(rooms)
+        for job, blocks_of_job in writes.items():
+            self._work.write(job, blocks_of_job)
+        self._end(over)
+
+    def _must_go_first(self, key: OffloadKey) -> OffloadKey | None:
+        """The leaving block that this one waits for, if it has to.
+
+        It never overtakes the same block of an earlier job, or two jobs could wait for each other.
+        """
+        shelf = self._books.shelf
+        if key in self._waits_for:
+            return self._waits_for[key]
+        if shelf.is_stranded(key):
+            shelf.retry(key)
+            self._work.delete([key])
+        return key if shelf.is_leaving(key) else shelf.blocking_delete(self._books.block_bytes)
+
+    def book(self, done: WritesDone) -> None:
+        """Some blocks of a job were written, or not."""
+        done.job.moved(done.begun, done.ended)
+        self._books.seconds["write_seconds"] += done.ended - done.begun
+        over = [job for written in done.blocks for job in self._book_block(done.job, written)]
+        self._end(over)
+        self.resume([outcome for written in done.blocks for outcome in written.deleted])
+
+    def _book_block(self, job: JobProgress, written: Written) -> list[JobProgress]:
+        """Its room is its own, or is given back at once. The jobs that are over by this."""
+        shelf, key = self._books.shelf, written.write.key
+        for outcome in written.deleted:
+            self._books.deleted(outcome)
+        if written.block is not None:
+            shelf.victims_gone(key)
+            job.landing[key] = written.block.is_new
+        if written.error is None:
+            return [job] if job.resolve(key) else []
+        del job.landing[key]
+        shelf.abort(key)
+        failure = reason_of(written.error)
+        failed = [job, *self._joined.pop(key, ())]
+        return [one for one in failed if one.resolve(key, failure)]
+
+    def resume(self, deleted: Iterable[Outcome]) -> None:
+        """Blocks are gone from the medium, or could not be deleted: those that waited for it go on.
+
+        One whose older self is stuck there fails.
+        """
+        again: list[Deferred] = []
+        over: list[JobProgress] = []
+        for outcome in deleted:
+            for block in self._deferred.pop(outcome.key, ()):
+                self._waits_for.pop(block.key, None)
+                if outcome.error is None or block.key != outcome.key:
+                    again.append(block)
+                elif block.job.resolve(block.key, reason_of(outcome.error)):
+                    over.append(block.job)
+        self._place(again)
+        self._end(over)
+
+    def _end(self, over: Iterable[JobProgress]) -> None:
+        """These jobs are over, and so may be others that shared their fate."""
+        ending = deque(over)
+        while ending:
+            progress = ending.popleft()
+            self._under_way.remove(progress)
+            landed = [key for key in progress.succeeded if key in progress.landing]
+            self._admit(landed, new=sum(progress.landing.values()))
+            ending += self._tell_joined(landed)
+            self._books.end(progress, used=progress.succeeded)
+
+    def _admit(self, landed: Sequence[OffloadKey], *, new: int) -> None:
+        """What a job wrote becomes readable, in the job's order; ``new`` of it was not there before."""
+        books = self._books
+        for key in landed:
+            books.shelf.landed(key)
+        books.events.stored(landed)
+        books.counts["stores"] += new
+        books.counts["bytes_stored"] += new * books.block_bytes
+        books.counts["stores_found"] += len(landed) - new
+
+    def _tell_joined(self, landed: Sequence[OffloadKey]) -> list[JobProgress]:
+        """Jobs that are over now because they waited for these blocks."""
+        over = []
+        for key in landed:
+            for joined in self._joined.pop(key, ()):
+                joined.pins.append((key, self._books.shelf.pin(key)))
+                over += [joined] if joined.resolve(key) else []
+        return over
+
+    def check_integrity(self) -> None:
+        """Raise ``AssertionError`` if any promise of this class does not hold now."""
+        shelf = self._books.shelf
+        assert all(progress.unresolved > 0 for progress in self._under_way), "a job that is over is known"
+        assert all(shelf.is_landing(key) for key in self._joined), "a job joined nobody"
+        assert all(shelf.is_leaving(key) for key in self._deferred), "a block waits for nothing"
+        waits = {block.key: first for first, blocks in self._deferred.items() for block in blocks}
+        assert waits == self._waits_for, "a block waits for two others"
+        landing = [key for progress in self._under_way for key in progress.landing]
+        assert len(landing) == len(set(landing)) == shelf.landing_count, "who writes this block?"
