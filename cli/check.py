@@ -1,25 +1,33 @@
-"""``kvbus check``: was the order right."""
+"""``kvbus check``: is the order right, in a log or of engines that are speaking."""
 
 from __future__ import annotations
 
+import math
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Final
 
+import msgspec
 import typer
 
-from cli import logs, options
-from cli.exits import NO, OK, pipe_may_close
+from cli import ci, logs, options
+from cli.ci import place
+from cli.exits import NO, OK, pipe_may_close, stop_signals
 from cli.format import plain
 from cli.render import Paint, painter
+from cli.span import EndOfFeeds
+from kvbus.config import Settings
 from kvbus.errors import ConfigError
 from kvbus.profile import PROFILES
 from kvbus.rules.table import KINDS, RULES, UnknownRuleError
 
 if TYPE_CHECKING:
-    from kvbus.verdict import Finding, Report, RuleVerdict, Witness
+    from kvbus.audit import Audit
+    from kvbus.verdict import Finding, Report, RuleVerdict
 
 EPILOG: Final = """\
 Exit code: 0 it holds, or it is unknown; 1 it is violated, or unknown with --strict; 2 it could not
@@ -32,7 +40,8 @@ Examples:
   kvbus check day.duckdb --strict && echo complete and in order
   kvbus check day.duckdb --rule sequence --json | jq .verdict
   kvbus check day.duckdb --capacity CPU=300 --profile kvbus
-  kvbus check --explain eviction"""
+  kvbus check --explain eviction
+  kvbus check tcp://10.0.0.1:5557 --replay tcp://10.0.0.1:5558 --capacity GPU=4096"""
 
 Strict = Annotated[
     bool | None, typer.Option("--strict/--no-strict", help="UNKNOWN is a no as well: exit with 1.")
@@ -50,15 +59,35 @@ Capacity = Annotated[
     list[str] | None,
     typer.Option("--capacity", metavar="MEDIUM=N", help="Blocks that fit into a tier; may be repeated."),
 ]
-Engine = Annotated[
+What = Annotated[
     list[str] | None,
-    typer.Option(
-        "--engine",
-        metavar="SOURCE,SOURCE…",
-        help="Sources that are one engine's tiers, primary first; may be repeated.",
+    typer.Argument(
+        metavar="[LOG | ENDPOINT...]",
+        help="The log to read, being recorded to or not, or where engines publish. Default: the setting log.",
     ),
 ]
+Tiers = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--tiers",
+        metavar="SOURCE,SOURCE…",
+        help="Sources of the log that are one engine's tiers, primary first; may be repeated.",
+    ),
+]
+For = Annotated[
+    float | None,
+    typer.Option("--for", min=0, max=options.SECONDS_MAX, metavar="SECONDS", help="Live: judge for so long."),
+]
+Exit = Annotated[
+    bool, typer.Option("--exit", "-e", help="Live: leave when replays are through and nothing came for 1 s.")
+]
 ListRules = Annotated[bool, typer.Option("--list", help="Print every rule, and the profiles; judge nothing.")]
+Junit = Annotated[
+    Path | None, typer.Option("--junit", metavar="FILE", help="Write the report as JUnit XML too.")
+]
+Github = Annotated[
+    bool, typer.Option("--github", help="Print GitHub annotations instead: errors and warnings of the run.")
+]
 Explain = Annotated[
     str | None, typer.Option("--explain", metavar="RULE", help="Say all about a rule, by name or id.")
 ]
@@ -67,46 +96,104 @@ STYLES: Final = {"HOLDS": "BlockStored", "VIOLATED": "Undecodable", "UNKNOWN": "
 
 
 def check(
-    log: options.LogArgument = None,
+    what: What = None,
+    replay: options.Replays = None,
+    topic: options.Topics = None,
+    ranks: options.Ranks = None,
+    bind: options.Bind = None,
+    engines: options.Engines = None,
+    lateness: options.Lateness = None,
+    seconds: For = None,
+    exit_at_end: Exit = False,
     strict: Strict = None,
     rules: Rules = None,
     profile: Profile = None,
     capacity: Capacity = None,
-    engine: Engine = None,
+    tiers: Tiers = None,
+    junit: Junit = None,
+    github: Github = False,
     list_rules: ListRules = False,
     explain: Explain = None,
     as_json: options.Json = None,
     config: options.Config = None,
 ) -> None:
-    """Judge a log: HOLDS, VIOLATED with the events that prove it, or UNKNOWN where the log has a hole.
+    """Judge a log, or engines while they speak: HOLDS, VIOLATED with the events that prove it, or UNKNOWN
+    where something was missed.
 
-    Works while the log is being recorded to.
+    A log may be recorded to meanwhile. Live, a violation is told when it is seen, and the report comes at the
+    end: on Ctrl-C, after --for, with --exit.
     """
     if list_rules or explain is not None:
         with pipe_may_close(OK):
             sys.stdout.writelines(line + "\n" for line in (explained(explain) if explain else listed()))
         return
-    import msgspec
-
     from kvbus.audit import Audit
 
-    given = options.settings(config, log=log, strict=strict, json=as_json)
+    live = bool(engines) or any("://" in name for name in what or [])
+    flags: dict[str, object] = {"strict": strict, "json": as_json}
+    if live:
+        flags |= {"endpoint": what, "replay": replay, "topic": topic, "ranks": ranks, "bind": bind}
+        flags |= {"tiers": engines, "lateness": lateness}
+    elif what:
+        flags["log"] = one_log(what)
+    given = options.settings(config, **flags)
     auditor = Audit(
         rules or None,
         profile=profile,
         capacities=capacities(capacity or []),
-        engines=[names.split(",") for names in engine or []],
+        engines=[
+            *(names.split(",") for names in tiers or []),
+            *(one.tiers for one in options.engines_of(given)),
+        ],
     )
-    with closing(logs.reader(options.log_of(given))) as reader:
-        auditor.observe_log(reader)
-        report = auditor.verdict()
+    if live:
+        report = watched(auditor, given, seconds=seconds, exit_at_end=exit_at_end)
+    else:
+        with closing(logs.reader(options.log_of(given))) as reader:
+            auditor.observe_log(reader)
+            report = auditor.verdict()
     code = exit_code(report, strict=given.strict)
+    if junit is not None:
+        ci.write_junit(junit, ci.junit(report, name=", ".join(what or [str(given.log)]), strict=given.strict))
     with pipe_may_close(code):
-        if given.json:
+        if github:
+            sys.stdout.writelines(line + "\n" for line in ci.github(report, strict=given.strict))
+        elif given.json:
             sys.stdout.write(msgspec.json.encode(report).decode() + "\n")
         else:
             sys.stdout.writelines(line + "\n" for line in lines(report, painter(sys.stdout)))
     raise typer.Exit(code)
+
+
+def one_log(names: list[str]) -> Path:
+    """The log that is named. Raises ``ConfigError`` for several."""
+    if len(names) > 1:
+        raise ConfigError(f"{names[1]} is one log too many", next_step="Name one log, or endpoints.")
+    return Path(names[0])
+
+
+def watched(auditor: Audit, given: Settings, *, seconds: float | None, exit_at_end: bool) -> Report:
+    """The verdict on what engines say from now on; violations are told as they come."""
+    from cli.watch import Watch
+    from kvbus.engines import Engines
+    from kvbus.subscriber import Subscriber
+
+    feeds, paint = options.feeds_of(given), painter(sys.stdout)
+
+    def tell(rule: RuleVerdict, finding: Finding) -> None:
+        if given.json:
+            line = msgspec.json.encode({"rule": rule.rule, "id": rule.id, **msgspec.structs.asdict(finding)})
+            sys.stdout.write(line.decode() + "\n")
+        else:
+            head = f"{paint(STYLES['VIOLATED'], 'VIOLATED')} {rule.rule} ({rule.id})"
+            sys.stdout.writelines(line + "\n" for line in (head, *_finding_lines("violated", finding)))
+        sys.stdout.flush()
+
+    with stop_signals() as stop, Subscriber(feeds, idle_s=None) as subscriber, pipe_may_close(NO):
+        end = EndOfFeeds([feed.name for feed in feeds], now=time.monotonic()) if exit_at_end else None
+        watch = Watch(subscriber, Engines(options.engines_of(given)), auditor, tell)
+        until = math.inf if seconds is None else time.monotonic() + seconds
+        return watch.run(end=end, stop=stop, until=until)
 
 
 def capacities(given: list[str]) -> dict[str, int]:
@@ -185,13 +272,3 @@ def _finding_lines(label: str, finding: Finding) -> Iterator[str]:
     yield f"    {label}: {plain(finding.because)}{times}"
     for witness in finding.witnesses:
         yield f"      at {place(witness)}"
-
-
-def place(witness: Witness) -> str:
-    """Where a witness stands, in words that other commands take."""
-    text = plain(witness.source)
-    text += f" {plain(witness.topic)}" if witness.topic else ""
-    text += f" rank {witness.rank}" if witness.rank is not None else ""
-    text += f" epoch {witness.epoch} seq {witness.seq}"
-    text += f" event {witness.event}" if witness.event is not None else ""
-    return text + (f" (position {witness.position})" if witness.position is not None else "")

@@ -1,0 +1,97 @@
+"""A report in the forms that CI systems read: JUnit XML, and GitHub's annotations. Forms only; the verdict is
+made elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from xml.etree import ElementTree as Xml
+
+from cli.format import plain
+from kvbus.errors import KvbusError
+from kvbus.rules.table import RULES
+from kvbus.verdict import Finding, Report, RuleVerdict, Witness
+
+
+class ReportFileError(KvbusError):
+    """A report cannot be written where it was asked for."""
+
+
+def place(witness: Witness) -> str:
+    """Where a witness stands, in words that other commands take."""
+    text = plain(witness.source)
+    text += f" {plain(witness.topic)}" if witness.topic else ""
+    text += f" rank {witness.rank}" if witness.rank is not None else ""
+    text += f" epoch {witness.epoch} seq {witness.seq}"
+    text += f" event {witness.event}" if witness.event is not None else ""
+    return text + (f" (position {witness.position})" if witness.position is not None else "")
+
+
+def junit(report: Report, *, name: str, strict: bool) -> str:
+    """A test suite named ``name`` with a case for each rule: failed where it is violated, skipped where it is
+    unknown (failed, with ``strict``).
+    """
+    failures = [rule for rule in report.rules if is_no(rule, strict=strict)]
+    skipped = [rule for rule in report.rules if rule.verdict == "UNKNOWN" and not strict]
+    suite = Xml.Element(
+        "testsuite",
+        name=plain(name),
+        tests=str(len(report.rules)),
+        failures=str(len(failures)),
+        errors="0",
+        skipped=str(len(skipped)),
+    )
+    for rule in report.rules:
+        case = Xml.SubElement(suite, "testcase", classname="kvbus.check", name=f"{rule.rule} ({rule.id})")
+        if rule in failures:
+            failure = Xml.SubElement(case, "failure", message=headline(rule), type=rule.verdict)
+            failure.text = "\n".join(line for finding in decisive(rule) for line in told(finding))
+        elif rule in skipped:
+            Xml.SubElement(case, "skipped", message=headline(rule))
+    Xml.indent(suite)
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + Xml.tostring(suite, encoding="unicode") + "\n"
+
+
+def github(report: Report, *, strict: bool) -> Iterator[str]:
+    """A line for each violation, and for what is unknown: GitHub shows them beside the run."""
+    for rule in report.rules:
+        level = "error" if is_no(rule, strict=strict) else "warning"
+        for finding in decisive(rule):
+            text = "\n".join(told(finding))
+            yield f"::{level} title=kvbus {rule.rule} ({rule.id})::{_escaped(text)}"
+
+
+def is_no(rule: RuleVerdict, *, strict: bool) -> bool:
+    return rule.verdict == "VIOLATED" or (strict and rule.verdict == "UNKNOWN")
+
+
+def decisive(rule: RuleVerdict) -> list[Finding]:
+    """What made a rule say no, or that it does not know."""
+    return [*rule.violations, *(f for f in rule.information if f.level == "unknown")]
+
+
+def headline(rule: RuleVerdict) -> str:
+    findings = decisive(rule)
+    count = rule.violation_count or len(findings)
+    first = plain(findings[0].because) if findings else RULES[rule.rule].means
+    return first if count <= 1 else f"{first} (and {count - 1:,} more)"
+
+
+def told(finding: Finding) -> list[str]:
+    times = f" ({finding.count:,} times)" if finding.count > 1 else ""
+    return [plain(finding.because) + times, *(f"  at {place(witness)}" for witness in finding.witnesses)]
+
+
+def write_junit(path: Path, text: str) -> None:
+    """Raises ``ReportFileError``."""
+    try:
+        path.write_text(text, "utf-8")
+    except OSError as error:
+        raise ReportFileError(
+            f"cannot write {path}: {error.strerror}", next_step="Check the folder and its rights."
+        ) from error
+
+
+def _escaped(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")

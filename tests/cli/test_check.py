@@ -1,0 +1,90 @@
+"""``kvbus check``: of a log, of engines that are speaking, and for machines that run it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from xml.etree import ElementTree as Xml
+
+from kvbus.rules.table import RULES
+from tests.cli.processes import Engine, Kvbus, Message, Running, cut_out
+
+
+def holed(captures: Path, to: Path, kvbus: Kvbus) -> None:
+    """A log that lacks two batches."""
+    cut_out(captures / "vllm011_gpu_int.frames", to.with_suffix(".frames"), {40, 41})
+    assert kvbus("import", to.with_suffix(".frames"), "-o", to).returncode == 0
+
+
+def test_a_live_violation_is_told_before_the_end(
+    engine: Engine, said: list[Message], start: Callable[..., Running]
+) -> None:
+    """While the engine goes on, the hole is a line on stdout; stopped, the report follows and the answer is
+    no.
+    """
+    running = start("check", engine.endpoint, "--json", "--no-strict")
+    engine.play([message for message in said[:300] if message[1] not in (100, 101)])
+    assert running.process.stdout is not None
+    told = json.loads(running.process.stdout.readline())
+    assert (told["rule"], told["level"]) == ("sequence", "violation")
+    assert "batches 100 to 101 are missing" in told["because"]
+    code, out, _ = running.stop()
+    report = json.loads(out.splitlines()[-1])
+    assert (code, report["verdict"]) == (1, "VIOLATED")
+
+
+def test_a_live_check_comes_to_an_end(engine: Engine, said: list[Message], kvbus: Kvbus) -> None:
+    """With --exit and a replay socket it judges all there is and answers as a log would."""
+    engine.play(said, wait=False)
+    done = kvbus("check", engine.endpoint, "--replay", engine.replay, "--exit", "--json")
+    assert (done.returncode, json.loads(done.stdout)["verdict"]) == (0, "HOLDS"), done.stdout[-800:]
+
+
+def test_junit_has_a_case_for_each_rule(captures: Path, tmp_path: Path, kvbus: Kvbus) -> None:
+    """The violated rules are failures with their sentence and witnesses, unknown ones are skipped."""
+    holed(captures, tmp_path / "x.duckdb", kvbus)
+    done = kvbus("check", "x.duckdb", "--junit", "out.xml")
+    suite = Xml.parse(tmp_path / "out.xml").getroot()
+    assert done.returncode == 1
+    assert [case.get("name") for case in suite] == [f"{about.name} ({about.id})" for about in RULES.values()]
+    (failure,) = suite.iter("failure")
+    assert "batches 40 to 41 are missing" in (failure.get("message") or "")
+    assert "seq 39" in (failure.text or "")
+    assert int(suite.get("skipped") or 0) == len(list(suite.iter("skipped"))) > 0
+    strict = kvbus("check", "x.duckdb", "--junit", "out.xml", "--strict")
+    assert strict.returncode == 1
+    assert Xml.parse(tmp_path / "out.xml").getroot().get("skipped") == "0"
+    refused = kvbus("check", "x.duckdb", "--junit", "no/such/folder.xml")
+    assert (refused.returncode, "cannot write" in refused.stderr) == (2, True)
+
+
+def test_github_gets_a_line_for_each_violation(captures: Path, tmp_path: Path, kvbus: Kvbus) -> None:
+    """Errors for violations, warnings for what is unknown, each on one line."""
+    holed(captures, tmp_path / "x.duckdb", kvbus)
+    lines = kvbus("check", "x.duckdb", "--github").stdout.splitlines()
+    assert lines[0].startswith("::error title=kvbus sequence (T1)::vllm")
+    assert "%0A  at " in lines[0]
+    assert {line.partition(" ")[0] for line in lines} == {"::error", "::warning"}
+
+
+def test_capacity_and_tiers_are_taken(log: Path, kvbus: Kvbus) -> None:
+    """A capacity makes eviction judge; one that is none, and several logs, are refused."""
+    done = kvbus("check", log, "--capacity", "gpu=10", "--rule", "eviction", "--json")
+    assert (done.returncode, json.loads(done.stdout)["verdict"]) == (1, "VIOLATED")
+    assert kvbus("check", log, "--capacity", "gpu=1000000", "--tiers", "engine,other").returncode == 0
+    for bad in (["--capacity", "ten"], ["--profile", "nobody"], ["--rule", "none"], [log]):
+        assert kvbus("check", log, *bad).returncode == 2
+
+
+def test_rules_are_listed_and_explained(kvbus: Kvbus) -> None:
+    """--list has a line for each rule, --explain says all about one, by name or id."""
+    assert sum(
+        line.split()[:2] == [a.id, a.name]
+        for a in RULES.values()
+        for line in kvbus("check", "--list").stdout.splitlines()
+    ) == len(RULES)
+    by_id, by_name = kvbus("check", "--explain", "o2").stdout, kvbus("check", "--explain", "eviction").stdout
+    assert by_id == by_name
+    assert "eviction.at_once: warning (trtllm violation, kvbus violation)" in by_id
+    assert kvbus("check", "--explain", "nothing").returncode == 2
