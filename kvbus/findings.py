@@ -86,13 +86,13 @@ class Findings:
         """
         told: dict[Level, list[tuple[Order, Finding]]] = {"violation": [], "unknown": [], "warning": []}
         told["information"] = []
-        for group, found in sorted(self._groups.items(), key=lambda item: _rank(item[0])):
+        for group, found in self._groups.items():
             at = level(group)
             if group.rule != rule or at == "off":
                 continue
             told[at] += _singly(found, at) if at == "violation" else _together(found, at)
         for findings in told.values():
-            findings.sort(key=lambda item: item[0])
+            findings.sort(key=lambda item: (item[0], item[1].because))
         return told
 
     def totals(self) -> Iterator[tuple[Group, int]]:
@@ -103,10 +103,6 @@ class Findings:
         twin = Findings(self._limit)
         twin._groups = {group: _Found(f.count, list(f.examples)) for group, f in self._groups.items()}
         return twin
-
-
-def _rank(group: Group) -> tuple[str, int, str]:
-    return group.kind, group.source, str(group.apart)
 
 
 def _singly(found: _Found, level: Level) -> Iterator[tuple[Order, Finding]]:

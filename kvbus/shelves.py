@@ -106,7 +106,7 @@ class Shelves:
             if isinstance(mark, EpochBegan):
                 number = self._names.source_number(mark.source)
                 found.append((before, 0, Reset(int(chunk.first_event[before]), number, mark.epoch, None)))
-        for at in epoch_turns(chunk).tolist():
+        for at in _turns(chunk, self._names):
             source, epoch = int(chunk.source[at]), int(chunk.epoch[at])
             found.append((at, 1, Reset(int(chunk.first_event[at]), source, epoch, None)))
         for row in np.flatnonzero(chunk.kind == CLEARED).tolist():
@@ -154,10 +154,17 @@ class Shelves:
         return bool(self._names.places.names[place].medium == "GPU")
 
 
-def epoch_turns(chunk: Chunk) -> Ints:
-    """Rows of batches that may begin an epoch: the first of their source here, or another epoch's."""
+def _turns(chunk: Chunk, names: Chunks) -> list[int]:
+    """Rows of batches that may begin an epoch: the first of their source here, those of another epoch than
+    the one before, and those after a mark.
+    """
     order = np.argsort(chunk.source, kind="stable")
     source, epoch = chunk.source[order], chunk.epoch[order]
     turns = np.ones(len(order), np.bool_)
     turns[1:] = (source[1:] != source[:-1]) | (epoch[1:] != epoch[:-1])
-    return np.sort(order[turns])
+    found = set(order[turns].tolist())
+    for before, mark in chunk.marks:
+        if isinstance(mark, EpochBegan):
+            mine = chunk.source[before:] == names.source_number(mark.source)
+            found.update((np.flatnonzero(mine)[:1] + before).tolist())
+    return sorted(found)

@@ -42,10 +42,11 @@ class Missed(NamedTuple):
 class _Stream:
     """One source in one epoch: its last batch, the losses since, and the last batch of the epoch before."""
 
-    __slots__ = ("epoch", "expected", "last_position", "last_seq", "losses", "previous")
+    __slots__ = ("began", "epoch", "expected", "last_position", "last_seq", "losses", "previous")
 
-    def __init__(self, epoch: int, previous: Witness | None) -> None:
+    def __init__(self, epoch: int, began: int, previous: Witness | None) -> None:
         self.epoch = epoch
+        self.began = began
         self.previous = previous
         self.last_seq = -1
         self.last_position: int | None = None
@@ -68,6 +69,7 @@ class Transport:
         self._names = names
         self._findings = findings
         self._streams: dict[int, _Stream] = {}
+        self._batches = 0
         self._ranks: dict[tuple[str, bytes, int], dict[int, int]] = {}
 
     def look(self, chunk: Chunk) -> list[Missed]:
@@ -86,6 +88,7 @@ class Transport:
                 missed += self._batch(chunk, number, turn.batch)
         for number, mine in rows.items():
             self._catch_up(chunk, number, mine, len(chunk.seq))
+        self._batches += len(chunk.seq)
         return missed
 
     def conclude(self, findings: Findings) -> None:
@@ -101,12 +104,13 @@ class Transport:
         if rows is None or not at:
             return
         row, stream = int(rows[at - 1]), self._streams[number]
-        if stream.epoch != int(chunk.epoch[row]) or stream.last_position == int(chunk.position[row]):
+        if self._batches + row < stream.began or stream.last_position == int(chunk.position[row]):
             return
         stream.last_seq, stream.last_position = int(chunk.seq[row]), int(chunk.position[row])
         stream.expected = stream.last_seq + 1
 
-    def _stream(self, number: int, epoch: int) -> _Stream:
+    def _stream(self, number: int, epoch: int, row: int) -> _Stream:
+        """Where a source stands in an epoch, which may begin at batch row ``row`` of the chunk."""
         old = self._streams.get(number)
         if old is not None and old.epoch == epoch:
             return old
@@ -116,7 +120,7 @@ class Transport:
             previous = old.previous
             if old.last_position is not None:
                 previous = self._witness(number, old.epoch, old.last_seq, old.last_position)
-        new = self._streams[number] = _Stream(epoch, previous)
+        new = self._streams[number] = _Stream(epoch, self._batches + row, previous)
         return new
 
     def _source(self, number: int) -> SourceId:
@@ -131,7 +135,7 @@ class Transport:
         if isinstance(mark, Stray):
             yield from self._stray(mark, number, at)
             return
-        stream = self._stream(number, mark.epoch)
+        stream = self._stream(number, mark.epoch, (at[1] + 1) // 2)
         if isinstance(mark, EpochBegan):
             return
         if len(stream.losses) < LOSSES_MAX:
@@ -174,7 +178,7 @@ class Transport:
 
     def _batch(self, chunk: Chunk, number: int, row: int) -> Iterator[Missed]:
         epoch, seq, position = int(chunk.epoch[row]), int(chunk.seq[row]), int(chunk.position[row])
-        stream = self._stream(number, epoch)
+        stream = self._stream(number, epoch, row)
         here = self._witness(number, epoch, seq, position)
         begins = seq == 0 or (seq == 1 and row in chunk.from_one)
         if stream.last_position is None:
