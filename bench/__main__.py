@@ -22,6 +22,7 @@ from bench.filesystem import filesystem
 from bench.latency import latency
 from bench.publisher import publisher
 from bench.record import recording
+from bench.run import run
 from bench.stream import Stream, load
 from bench.tiers import tiers
 from bench.transfer import transfer
@@ -43,7 +44,7 @@ def main() -> None:
         "parts",
         nargs="*",
         metavar="PART",
-        help="decode, publisher, record, latency, tiers, filesystem, transfer, audit; default: all",
+        help="decode, publisher, record, latency, tiers, filesystem, transfer, run, audit; default: all",
     )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
@@ -57,6 +58,7 @@ def main() -> None:
         "tiers": lambda: tiers(rounds=args.rounds),
         "filesystem": lambda: filesystem(rounds=args.rounds),
         "transfer": lambda: transfer(rounds=args.rounds),
+        "run": lambda: run(rounds=args.rounds),
         "audit": lambda: auditing(stream, rounds=args.rounds, batches=33_000),
     }
     if unknown := sorted(set(args.parts) - parts.keys()):

@@ -30,8 +30,6 @@ UNREADABLE: Final = 4
 """Kinds of events; ``STRANGE`` is an event under a tag nobody knows."""
 
 KINDS: Final = {"BlockStored": STORED, "BlockRemoved": REMOVED, "AllBlocksCleared": CLEARED}
-ROWS_MAX: Final = 1 << 22
-"""Blocks and events of a chunk at most: sort keys hold two such numbers and a shelf's."""
 
 Ints = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]

@@ -8,38 +8,34 @@ that was set back and the same recording played again end that. Nothing is deliv
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
 
 from kvbus.arrival import Arrival
-from kvbus.recent import Recent
+from kvbus.epoch import Epoch
 
 
 class Former:
-    """The life before: its last payloads, its holes (``lost``), its ``next_seq`` and ``last_ts``.
+    """The life before: ``epoch``, which is over.
 
     ``born_ts``: the earliest that is known of the present life (seconds; infinite: nothing).
     """
 
-    def __init__(
-        self, recent: Recent, *, lost: Collection[range], next_seq: int, last_ts: float, born_ts: float
-    ) -> None:
-        self._recent = recent
-        self._lost = lost
-        self._next_seq = next_seq
-        self._last_ts = last_ts
+    def __init__(self, epoch: Epoch, *, born_ts: float) -> None:
+        assert epoch.next_seq is not None, "an epoch that never began is not over"
+        self.epoch = epoch
+        self._next_seq = epoch.next_seq
         self._born_ts = born_ts
-        self._clock_tells = born_ts > last_ts
+        self._clock_tells = born_ts > epoch.last_ts
 
-    def heard(self, ts: float) -> None:
-        """The present life's clock says ``ts``."""
-        if ts <= self._last_ts:
+    def heard(self, live: Arrival) -> None:
+        """The present life said this, by its own clock."""
+        if live.ts is not None and live.ts <= self.epoch.last_ts:
             self._clock_tells = False
 
     def said(self, replayed: Arrival) -> bool:
         """Whether a replayed batch is one of its own: a forwarder can have kept two lives."""
         if not self._clock_tells or replayed.ts is None:
             return False
-        return replayed.ts <= self._last_ts or self._recent.get(replayed.seq) == replayed.payload
+        return replayed.ts <= self.epoch.last_ts or self.has(replayed)
 
     def left(self, live: Arrival, *, expected: int) -> bool:
         """Whether a live batch ahead of the ``expected`` number is one that it had sent before it died: of
@@ -49,8 +45,8 @@ class Former:
             return False
         if not self._clock_tells or not live.ts < self._born_ts < math.inf:
             return False
-        return live.seq >= self._next_seq or any(live.seq in hole for hole in self._lost) or self.has(live)
+        return live.seq >= self._next_seq or self.epoch.is_lost(live.seq) or self.has(live)
 
-    def has(self, live: Arrival) -> bool:
+    def has(self, arrival: Arrival) -> bool:
         """Whether this batch was delivered as its own."""
-        return self._recent.get(live.seq) == live.payload
+        return self.epoch.recent.get(arrival.seq) == arrival.payload

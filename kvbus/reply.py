@@ -39,3 +39,9 @@ class Reply:
             self.first = None
             self.held = []
         return again
+
+    def after_restart(self, *, void: bool) -> Reply:
+        """The same answer as the next epoch sees it: only how far its numbers went is still true of it."""
+        reply = Reply()
+        reply.last, reply.void = self.last, void
+        return reply

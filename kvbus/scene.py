@@ -66,7 +66,7 @@ class Scene:
         return str(self.names.media.names[int(self.chunk.medium[event])])
 
     def event_sources(self) -> Ints:
-        return self.chunk.source[self.chunk.batch]
+        return self.chunk.event_sources()
 
     def is_gpu(self, events: Ints) -> Bools:
         """Whether events are of the GPU."""

@@ -297,11 +297,16 @@ class Sequencer:
         origin = self._origin
         if origin == 0 and first is not None and first.seq == 1 and counts_from_one(first.batch):
             origin = 1
-        cursor = Cursor(source, can_ask=self._can_ask, origin=origin, standing=standing, limits=self._limits)
-        if standing is None:
-            cursor.incarnation = self._incarnation
-            if self._asked_from is not None:
-                cursor.asked(start=self._asked_from)
+        cursor = Cursor(
+            source,
+            can_ask=self._can_ask,
+            origin=origin,
+            incarnation=self._incarnation,
+            standing=standing,
+            limits=self._limits,
+        )
+        if standing is None and self._asked_from is not None:
+            cursor.asked(start=self._asked_from)
         self._cursors[source] = cursor
         self._shared = self._shared or source.instance > 0
         return cursor
