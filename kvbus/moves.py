@@ -101,9 +101,8 @@ def arranged(shelf: Ints, hashes: Hashes) -> tuple[Ints, Ints, Ints]:
     _, local = numbered(shelf - int(shelf.min()))
     bits = len(shelf).bit_length()
     pair = local * len(distinct) + rank[coded.indices.to_numpy(zero_copy_only=False)]
-    if int(pair.max()) < 1 << (
-        63 - bits
-    ):  # pair and row fit one number: sorting such is several times faster
+    # Where pair and row fit one number, those are sorted: several times faster.
+    if int(pair.max()) < 1 << (63 - bits):
         key = np.sort((pair << bits) | np.arange(len(shelf)))
         order, pair = key & ((1 << bits) - 1), key >> bits
     else:
