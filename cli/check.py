@@ -20,13 +20,15 @@ from cli.exits import NO, OK, pipe_may_close, stop_signals
 from cli.format import plain
 from cli.render import Paint, painter
 from cli.span import EndOfFeeds
-from kvbus.config import Settings
+from cli.stories import story_lines, story_object
+from kvbus.config import Settings, faulty
 from kvbus.errors import ConfigError
 from kvbus.profile import PROFILES
 from kvbus.rules.table import KINDS, RULES, UnknownRuleError
 
 if TYPE_CHECKING:
     from kvbus.audit import Audit
+    from kvbus.story import Story as Told
     from kvbus.verdict import Finding, Report, RuleVerdict
 
 EPILOG: Final = """\
@@ -40,6 +42,7 @@ Examples:
   kvbus check day.duckdb --strict && echo complete and in order
   kvbus check day.duckdb --rule sequence --json | jq .verdict
   kvbus check day.duckdb --capacity CPU=300 --profile kvbus
+  kvbus check day.duckdb --rule refcount --story
   kvbus check --explain eviction
   kvbus check tcp://10.0.0.1:5557 --replay tcp://10.0.0.1:5558 --capacity GPU=4096"""
 
@@ -88,6 +91,10 @@ Junit = Annotated[
 Github = Annotated[
     bool, typer.Option("--github", help="Print GitHub annotations instead: errors and warnings of the run.")
 ]
+Story = Annotated[
+    bool,
+    typer.Option("--story", help="Of a log: tell the life of each finding's block around its witnesses."),
+]
 Explain = Annotated[
     str | None, typer.Option("--explain", metavar="RULE", help="Say all about a rule, by name or id.")
 ]
@@ -112,6 +119,7 @@ def check(
     tiers: Tiers = None,
     junit: Junit = None,
     github: Github = False,
+    story: Story = False,
     list_rules: ListRules = False,
     explain: Explain = None,
     as_json: options.Json = None,
@@ -128,8 +136,11 @@ def check(
             sys.stdout.writelines(line + "\n" for line in (explained(explain) if explain else listed()))
         return
     from kvbus.audit import Audit
+    from kvbus.story import stories
 
     live = bool(engines) or any("://" in name for name in what or [])
+    if story and (live or github):
+        raise faulty(["--story: expected with a log, and without --github"])
     flags: dict[str, object] = {"strict": strict, "json": as_json}
     if live:
         flags |= {"endpoint": what, "replay": replay, "topic": topic, "ranks": ranks, "bind": bind}
@@ -146,12 +157,15 @@ def check(
             *(one.tiers for one in options.engines_of(given)),
         ],
     )
+    told: list[Told] = []
     if live:
         report = watched(auditor, given, seconds=seconds, exit_at_end=exit_at_end)
     else:
         with closing(logs.reader(options.log_of(given))) as reader:
             auditor.observe_log(reader)
             report = auditor.verdict()
+            if story:
+                told = stories(reader, report)
     code = exit_code(report, strict=given.strict)
     if junit is not None:
         ci.write_junit(junit, ci.junit(report, name=", ".join(what or [str(given.log)]), strict=given.strict))
@@ -159,9 +173,11 @@ def check(
         if github:
             sys.stdout.writelines(line + "\n" for line in ci.github(report, strict=given.strict))
         elif given.json:
-            sys.stdout.write(msgspec.json.encode(report).decode() + "\n")
+            stories_too = {"stories": [story_object(one) for one in told]} if story else {}
+            sys.stdout.write(msgspec.json.encode(report.as_object() | stories_too).decode() + "\n")
         else:
-            sys.stdout.writelines(line + "\n" for line in lines(report, painter(sys.stdout)))
+            paint = painter(sys.stdout)
+            sys.stdout.writelines(line + "\n" for line in (*lines(report, paint), *story_lines(told, paint)))
     raise typer.Exit(code)
 
 

@@ -6,7 +6,23 @@ from typing import Annotated, Final
 
 import typer
 
-from cli import check, export, import_, record, replay, run, stat, tail
+from cli import (
+    baseline,
+    check,
+    diff,
+    export,
+    history,
+    import_,
+    record,
+    replay,
+    residency,
+    run,
+    sql,
+    stat,
+    tail,
+    where,
+    why_removed,
+)
 from cli.exits import GuardedGroup
 
 EPILOG: Final = """\
@@ -22,6 +38,9 @@ Examples:
   kvbus check day.duckdb
   kvbus replay day.duckdb --to 'tcp://*:5557'
   kvbus run --record run.duckdb"""
+
+SIGNED: Final = {"ignore_unknown_options": True}
+"""For commands whose arguments may be negative numbers."""
 
 app = typer.Typer(
     cls=GuardedGroup,
@@ -62,6 +81,13 @@ app.command(epilog=record.EPILOG)(record.record)
 app.command(epilog=replay.EPILOG)(replay.replay)
 app.command(epilog=stat.EPILOG)(stat.stat)
 app.command(epilog=check.EPILOG)(check.check)
+app.command(epilog=sql.EPILOG)(sql.sql)
+app.command(epilog=diff.EPILOG)(diff.diff)
+app.command(epilog=baseline.EPILOG)(baseline.baseline)
 app.command("import", epilog=import_.EPILOG)(import_.import_)
 app.command(epilog=export.EPILOG)(export.export)
 app.command(epilog=run.EPILOG)(run.run)
+app.command(epilog=where.EPILOG, context_settings=SIGNED)(where.where)
+app.command(epilog=history.EPILOG, context_settings=SIGNED)(history.history)
+app.command(epilog=residency.EPILOG)(residency.residency)
+app.command("why-removed", epilog=why_removed.EPILOG)(why_removed.why_removed)

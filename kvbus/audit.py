@@ -104,6 +104,7 @@ class Audit:
             chunk = self._names.of_tables(tables, first=position)
             position += len(chunk.seq)
             self._judge(chunk)
+        self._names.go_on()
 
     def _judge_gathered(self) -> None:
         gathered, self._gathered, self._events = self._gathered, [], 0
@@ -133,13 +134,16 @@ class Audit:
 
     # -- answering -------------------------------------------------------------------------------------------
 
-    def verdict(self) -> Report:
-        """What the rules answer to everything observed so far."""
+    def verdict(self, *, at_end: bool = True) -> Report:
+        """What the rules answer to everything observed so far. Not ``at_end``: without what holds only if
+        nothing more comes.
+        """
         self._judge_gathered()
         findings = self._findings.copy()
-        self._transport.conclude(findings)
-        self._clock.conclude(findings)
-        self._lifetimes.conclude(findings, self._holdings.resident())
+        if at_end:
+            self._transport.conclude(findings)
+            self._clock.conclude(findings)
+            self._lifetimes.conclude(findings, self._holdings.resident())
         answers = [self._answer(about, findings) for about in self._rules]
         return Report(overall(answer.verdict for answer in answers), answers)
 

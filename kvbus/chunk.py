@@ -166,6 +166,11 @@ class Chunks:
         self._columns = Columns()
         self._numbers: dict[SourceId, int] = {}
 
+    def go_on(self) -> None:
+        """Entries come next, after the tables of a log: they go on with its sources' numbers."""
+        numbers = {source: number for number, source in self.sources.items()}
+        self._columns = Columns(sources=numbers)
+
     def source_number(self, source: SourceId) -> int:
         """The number of a source that some chunk has shown."""
         if len(self._numbers) < len(self.sources):
@@ -176,6 +181,11 @@ class Chunks:
         """A batch of a chunk, or its event with that index, as evidence."""
         source, position = self.sources[int(chunk.source[row])], int(chunk.position[row])
         return witness(source, int(chunk.epoch[row]), int(chunk.seq[row]), event=event, position=position)
+
+    def kinds_and_places(self, shape: Ints) -> tuple[Ints, Ints]:
+        """What events of these shapes, which some chunk has shown, are and where."""
+        rows = self._shape_table[shape]
+        return rows[:, 0], rows[:, 2]
 
     def of_entries(self, entries: Iterable[PositionedEntry]) -> Chunk:
         """The chunk of some entries, which keep the positions they say they have."""
@@ -189,7 +199,7 @@ class Chunks:
         self, tables: Tables, *, first: int | None = None, positions: Hashes | None = None
     ) -> Chunk:
         """The chunk of tables whose positions run on from ``first``; ``positions`` to report instead."""
-        self._learn(tables)
+        self.learn(tables)
         batches, rows = tables.get("batches"), tables.get("event_rows")
         own = _ints(batches, "position", np.uint64)
         start = int(own[0]) if len(own) else (first or 0)
@@ -225,7 +235,8 @@ class Chunks:
             **{name: shape[:, n] for n, name in enumerate(_SHAPE_COLUMNS)},
         )
 
-    def _learn(self, tables: Tables) -> None:
+    def learn(self, tables: Tables) -> None:
+        """Take over the sources and shapes among some tables."""
         for row in _rows(tables, "sources"):
             rank = -1 if row["rank"] is None else row["rank"]
             source = SourceId(row["source"], row["topic_raw"], rank, row["instance"])

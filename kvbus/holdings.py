@@ -45,6 +45,8 @@ class _Rows:
         total = len(self.at_block) + len(self.at_ask)
         self.event = self._merged(chunk.event, asks.event)
         self.place = self._merged(chunk.place[chunk.event], asks.place)
+        asked = chunk.source[chunk.batch[asks.event]] if asks.source is None else asks.source
+        self.source = self._merged(chunk.source[chunk.batch[chunk.event]], asked)
         self.hash = np.empty(total, np.uint64)
         self.hash[self.at_block], self.hash[self.at_ask] = chunk.hash, asks.hash
         self.change = np.zeros(total, np.int64)
@@ -72,7 +74,7 @@ class Holdings:
         """Take the next chunk. ``content`` is a digest of what each block row's store says (0: nothing)."""
         self._drop()
         rows = _Rows(chunk, content, asks)
-        shelf = self.shelves.of(chunk, rows.event, rows.place, rows.change != 0)
+        shelf = self.shelves.of(chunk, rows.event, (rows.source, rows.place), rows.change != 0)
         order, starts, segment = arranged(shelf, rows.hash)
         known = self._found(shelf[order[starts]], rows.hash[order[starts]])
         facts = self._known(known)
@@ -142,6 +144,20 @@ class Holdings:
             first, last = np.searchsorted(self._shelf, [shelf, shelf + 1])
             counts = self._facts["count"][first:last]
             found[key] = int((counts > 0).sum()), int(counts.sum())
+        return found
+
+    def count(self, shelf: int) -> int:
+        """Distinct blocks that a shelf holds, or held when it ended in the last step."""
+        first, last = np.searchsorted(self._shelf, [shelf, shelf + 1])
+        return int((self._facts["count"][first:last] > 0).sum())
+
+    def blocks(self) -> dict[tuple[int, int], tuple[Hashes, Ints]]:
+        """(source, place) → the hashes it holds now, rising, and how many copies of each."""
+        found = {}
+        for key, shelf in self.shelves.current.items():
+            first, last = np.searchsorted(self._shelf, [shelf, shelf + 1])
+            counts = self._facts["count"][first:last]
+            found[key] = self._hash[first:last][counts > 0], counts[counts > 0]
         return found
 
     @property

@@ -22,12 +22,14 @@ class Asks:
     """Questions: how many copies of ``hash`` has the shelf of ``place``, at event row ``event``?
 
     Asked before the blocks of event row ``slot``: the event itself, or the one after it. Sorted by ``slot``.
+    ``source``: whose shelves are asked about; None: those of the event's own source.
     """
 
     event: Ints
     slot: Ints
     place: Ints
     hash: Hashes
+    source: Ints | None = None
 
     @classmethod
     def none(cls) -> Asks:
@@ -36,7 +38,7 @@ class Asks:
 
     @classmethod
     def joined(cls, asks: Sequence[Asks]) -> tuple[Asks, list[Ints]]:
-        """All of them as one, and where the answers of each are in it."""
+        """All of them as one, and where the answers of each are in it: each about its event's own source."""
         slot = np.concatenate([ask.slot for ask in asks])
         order = np.argsort(slot, kind="stable")
         event = np.concatenate([ask.event for ask in asks])

@@ -53,13 +53,15 @@ class Reset(NamedTuple):
 
 class Shelves:
     """All shelves by number (``all``), those in use by (source, place) (``current``), and those that are
-    over: whoever keeps their blocks lets go of them and calls ``forget``.
+    over: whoever keeps their blocks lets go of them and calls ``forget``. ``ended``: those that ended in the
+    last chunk, with the clear that did it (None: a new epoch).
     """
 
     def __init__(self, names: Chunks) -> None:
         self.all: dict[int, Shelf] = {}
         self.current: dict[tuple[int, int], int] = {}
         self.over: list[int] = []
+        self.ended: list[tuple[int, Spot | None]] = []
         self._names = names
         self._last: dict[tuple[int, int], int] = {}
         self._epochs: dict[int, int] = {}
@@ -73,15 +75,16 @@ class Shelves:
             del self.all[number]
         self.over = []
 
-    def of(self, chunk: Chunk, event: Ints, place: Ints, moved: Bools) -> Ints:
-        """The shelf of each row (``event``, ``place``), with the chunk's resets on the way.
+    def of(self, chunk: Chunk, event: Ints, where: tuple[Ints, Ints], moved: Bools) -> Ints:
+        """The shelf of each row (``event``; ``where``: source and place), with the chunk's resets on the way.
 
         A row that is only asked about (not ``moved``) makes no shelf: it is ``NOWHERE`` if there is none.
         """
-        resets = self._resets(chunk)
+        self.ended = []
+        resets, (source_of, place) = self._resets(chunk), where
         section = np.searchsorted(np.array([r.row for r in resets], np.int64), event, side="right")
         places = max(len(self._names.places.names), 1)
-        code = (section * (len(self._names.sources) + 1) + chunk.source[chunk.batch[event]]) * places + place
+        code = (section * (len(self._names.sources) + 1) + source_of) * places + place
         codes, which = numbered(code)
         made = np.zeros(len(codes), np.bool_)
         made[which[moved]] = True
@@ -106,7 +109,7 @@ class Shelves:
             if isinstance(mark, EpochBegan):
                 number = self._names.source_number(mark.source)
                 found.append((before, 0, Reset(int(chunk.first_event[before]), number, mark.epoch, None)))
-        for at in _turns(chunk, self._names):
+        for at in turns(chunk, self._names):
             source, epoch = int(chunk.source[at]), int(chunk.epoch[at])
             found.append((at, 1, Reset(int(chunk.first_event[at]), source, epoch, None)))
         for row in np.flatnonzero(chunk.kind == CLEARED).tolist():
@@ -127,10 +130,11 @@ class Shelves:
             self._lives[reset.source, gpu] = self._lives.get((reset.source, gpu), 0) + 1
         for key in [key for key in self.current if key[0] == reset.source]:
             if reset.clear is None or self._is_gpu(key[1]):
-                self._end(key)
+                self._end(key, reset.clear)
 
-    def _end(self, key: tuple[int, int]) -> None:
+    def _end(self, key: tuple[int, int], clear: Spot | None) -> None:
         number = self.current.pop(key)
+        self.ended.append((number, clear))
         before = self.all[number].former
         if before is not None:
             self.over.append(before)
@@ -154,7 +158,7 @@ class Shelves:
         return bool(self._names.places.names[place].medium == "GPU")
 
 
-def _turns(chunk: Chunk, names: Chunks) -> list[int]:
+def turns(chunk: Chunk, names: Chunks) -> list[int]:
     """Rows of batches that may begin an epoch: the first of their source here, those of another epoch than
     the one before, and those after a mark.
     """

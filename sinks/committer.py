@@ -29,6 +29,8 @@ ORDER: Final = (
     "event_extras",
     "losses",
     "strays",
+    "violation_rows",
+    "witnesses",
 )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -20,7 +20,8 @@ import duckdb
 from kvbus.columns import Columns
 from kvbus.errors import LogError, LogLockedError
 from kvbus.log import Entry, SourceId, Standing
-from sinks import schema
+from kvbus.violation import Violation
+from sinks import schema, violations
 from sinks.answers import Answers
 from sinks.committer import Committer
 from sinks.ledger import RECENT_BYTES_MAX, RECENT_MAX, Ledger
@@ -69,6 +70,8 @@ class DuckDBLog:
             try:
                 sources, next_seqs, self._standings = _where_it_stands(self._connection)
                 self._columns = Columns(sources=sources, **_next_numbers(self._connection))
+                self._violations = list(violations.kept(self._connection))
+                self._next_violation = len(self._violations)
             except (duckdb.Error, KeyError) as error:  # torn, or not made by kvbus alone
                 raise schema.damaged(self.path, error) from error
             self._ledger = Ledger(next_seqs)
@@ -89,11 +92,24 @@ class DuckDBLog:
 
     def write(self, entries: Sequence[Entry], /) -> None:
         """Take ``entries``; all of them or, with ``LogError``, none."""
+        self.write_judged(entries, ())
+
+    def write_judged(self, entries: Sequence[Entry], found: Sequence[Violation], /) -> None:
+        """``write``, and the violations become durable together with the last of the entries."""
         if self._closed:
             raise LogError(f"{self.path} is closed", next_step="Open it again.")
         self._ledger.admit(entries)
-        for first in range(0, len(entries), BUILD_ENTRIES):
+        judged = violations.tables_of(found, first=self._next_violation)
+        self._next_violation += len(found)
+        last = max(len(entries) - 1, 0) // BUILD_ENTRIES * BUILD_ENTRIES
+        for first in range(0, last, BUILD_ENTRIES):
             self._committer.put(self._columns.build(entries[first : first + BUILD_ENTRIES]))
+        if entries or found:
+            self._committer.put(self._columns.build(entries[last:]) | judged)
+
+    def violations(self) -> Iterator[Violation]:
+        """Those that the log had when it was opened."""
+        return iter(self._violations)
 
     def flush(self) -> None:
         """Return when everything written is durable."""

@@ -22,6 +22,7 @@ from kvbus.columns import Columns, Tables
 from kvbus.errors import LogError
 from kvbus.log import Entry
 from sinks import schema
+from sinks.views import VIEWS
 
 CHUNK_ENTRIES: Final = 2048
 FILES: Final = ("sources", "epochs", "batches", "events", "losses", "strays")
@@ -50,7 +51,7 @@ def export(entries: Iterable[Entry], output: Path, /) -> None:
 def _write(entries: Iterator[Entry], folder: Path) -> None:
     """Chunk by chunk through a database in memory, so that there is one definition of the views."""
     connection = schema.connect(threads=os.cpu_count() or 1, memory_limit="2GB")
-    connection.execute(schema.TABLES + schema.VIEWS)
+    connection.execute(schema.TABLES + VIEWS)
     columns = Columns()
     writers: dict[str, pq.ParquetWriter] = {}
     try:

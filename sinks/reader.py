@@ -17,11 +17,13 @@ from typing import Any, Final, Protocol, Self
 import duckdb
 import pyarrow as pa
 
+from kvbus.block_log import BlockRows, SourceLife
+from kvbus.chunk import Ints
 from kvbus.columns import Tables
 from kvbus.dialects import DialectReader
 from kvbus.errors import LogError, LogLockedError
 from kvbus.log import EpochBegan, Loss, PositionedEntry, Received, SourceId, Stray
-from sinks import schema
+from sinks import blocks, schema
 from sinks.answers import run
 from sinks.session import Parameter, Session
 
@@ -38,7 +40,7 @@ _COLUMNS: Final = {
     "batches": """SELECT position, source_id, epoch, seq, ts, received_ns, unknown_keys, dialect, error
         FROM batches WHERE position BETWEEN ? AND ? ORDER BY position""",
     "event_rows": """SELECT position, event, shape, hashes, parent_hash, token_count, emit_seq
-        FROM event_rows WHERE position BETWEEN ? AND ? ORDER BY position, event""",
+        FROM event_rows WHERE position BETWEEN ? AND ? AND {wanted} ORDER BY position, event""",
     "event_extras": """SELECT position, event, cache_salt, extra
         FROM event_extras WHERE position BETWEEN ? AND ? ORDER BY position, event""",
 }
@@ -58,7 +60,7 @@ class Direct:
     def __init__(self, path: Path, /) -> None:
         self._connection = schema.connect(threads=os.cpu_count() or 1, memory_limit="2GB")
         try:
-            schema.attach(self._connection, path, read_only=True)
+            self._version = schema.attach(self._connection, path, read_only=True)
         except BaseException:
             self._connection.close()
             raise
@@ -68,17 +70,22 @@ class Direct:
         cursor = self._connection.cursor()
         try:
             cursor.execute("USE log")
+            if self._version != schema.VERSION:
+                schema.add_views(cursor)
             with closing(run(cursor, sql, list(parameters))) as reader:
                 yield from (batch for batch in reader if batch.num_rows)
         except (duckdb.Error, pa.ArrowException) as error:
-            raise LogError(
-                str(error).splitlines()[0], next_step="Compare it with docs/log-schema.md."
-            ) from error
+            raise LogError(_problem(error), next_step="Compare it with docs/log-schema.md.") from error
         finally:
             cursor.close()
 
     def close(self) -> None:
         self._connection.close()
+
+
+def _problem(error: Exception) -> str:
+    """What is wrong with a query, and what DuckDB thinks was meant, without the drawing of the place."""
+    return " ".join(str(error).partition("\n\nLINE ")[0].split())
 
 
 class DuckDBReader:
@@ -127,6 +134,10 @@ class DuckDBReader:
         """
         return self._way.query(sql, parameters)
 
+    def column_names(self, sql: str, /) -> list[str]:
+        """The names of a SELECT's columns, without running it; raises as ``query`` does."""
+        return [str(name) for name, *_ in self.rows("DESCRIBE\n" + sql)]
+
     def rows(self, sql: str, parameters: Sequence[Parameter] = (), /) -> list[tuple[Any, ...]]:
         """All rows of one SELECT, as tuples."""
         found: list[tuple[Any, ...]] = []
@@ -159,31 +170,62 @@ class DuckDBReader:
         if last is None or last >= self._count:
             yield from self._markers(max(at, first), self._count)
 
-    def columns(self) -> Iterator[Tables]:
-        """The rows themselves, ``COLUMN_BATCHES`` positions at a time or fewer: about ``COLUMN_EVENTS``
-        events.
+    def columns(self, *, naming: Sequence[int] | None = None, last: int | None = None) -> Iterator[Tables]:
+        """The rows themselves up to position ``last``, ``COLUMN_BATCHES`` positions at a time or fewer: about
+        ``COLUMN_EVENTS`` events. With ``naming``, of the events only those that name one of these hashes, or
+        none at all.
 
         Tables as ``kvbus/columns`` builds them, less the payloads; shapes come before their first use.
         """
         shapes = self._table("SELECT * FROM event_shapes")
+        wanted = "true" if naming is None else blocks.naming_filter(naming)
+        end = self._count if last is None else min(last + 1, self._count)
         at, height = 0, 1024
-        while at < self._count or at == 0:
-            last = min(at + height, self._count) - 1
-            through = self._count if last + 1 == self._count else last
+        while at < end or at == 0:
+            upto = min(at + height, end) - 1
+            through = self._count if last is None and upto + 1 == self._count else upto
             tables = {"event_shapes": shapes} if at == 0 else {}
             for name, sql in _COLUMNS.items():
-                tables[name] = self._table(sql, at, last)
+                tables[name] = self._table(sql.format(wanted=wanted), at, upto)
             for name in self._marker_tables:
                 columns = ", ".join(("marker", "next_position", "source_id", "epoch", _MARKERS[name][0]))
                 sql = f"SELECT {columns} FROM {name} WHERE next_position BETWEEN ? AND ? ORDER BY marker"
                 tables[name] = self._table(sql, at, through)
-            _whole(tables, at, last, self.path)
+            _whole(tables, at, upto, self.path)
             yield {name: table for name, table in tables.items() if table.num_rows}
-            at = last + 1
+            at = upto + 1
             events = tables["event_rows"].num_rows
             height = max(1, min(COLUMN_BATCHES, 4 * height, COLUMN_EVENTS * height // max(events, 1)))
-            if not self._count:
+            if not end:
                 return
+
+    def source_lives(self, last: int | None) -> list[SourceLife]:
+        """See ``kvbus.block_log.BlockLog``, as of what follows."""
+        upto = self._count - 1 if last is None else last
+        return blocks.source_lives(self, upto, self._count if last is None else last)
+
+    def block_rows(self, first: int, last: int, *, part: int, parts: int) -> BlockRows:
+        return blocks.block_rows(self, first, last, part, parts)
+
+    def sources_of(self, first: int, last: int) -> Ints:
+        sql = "SELECT source_id FROM batches WHERE position BETWEEN ? AND ? ORDER BY position"
+        return blocks.column(self, sql, first, last)
+
+    def shapes(self) -> Tables:
+        return {"event_shapes": self._table("SELECT * FROM event_shapes")}
+
+    def block_count(self, first: int, last: int) -> int:
+        sql = "SELECT sum(len(hashes)) FROM event_rows WHERE position BETWEEN ? AND ?"
+        return blocks.one(self, sql, first, last) or 0
+
+    def hashes_between(self, first: int, last: int, *, limit: int) -> list[int]:
+        sql = f"""SELECT DISTINCT hash FROM (SELECT unnest(hashes) AS hash FROM event_rows)
+            WHERE hash BETWEEN {first}::UBIGINT AND {last}::UBIGINT ORDER BY hash LIMIT {limit}"""
+        return [block for (block,) in self.rows(sql)]
+
+    def received_by(self, time_ns: int) -> int:
+        later = blocks.one(self, f"SELECT min(position) FROM batches WHERE received_ns > {time_ns}")
+        return self._count if later is None else later
 
     def _table(self, sql: str, *parameters: Parameter) -> pa.Table:
         batches = list(self._way.query(sql, parameters))

@@ -2,7 +2,9 @@
 
 ``docs/log-schema.md`` explains every column; a test holds the two together. What many events say alike is
 kept once, in ``event_shapes``, and what few say at all in ``event_extras``; the views ``events`` and
-``blocks`` put them together. A file of another version is refused, never migrated by guess.
+``blocks`` put them together; what can be asked of them is ``sinks/views``. Version 2 only adds to version 1:
+a log of version 1 is read as if it had that, and is brought to 2 when it is written to. A file of any other
+version is refused, never migrated by guess.
 """
 
 from __future__ import annotations
@@ -19,8 +21,10 @@ from typing import Final
 import duckdb
 
 from kvbus.errors import LogError, LogLockedError, LogVersionError
+from sinks.views import ADDED, VIEWS
 
-VERSION: Final = 1
+VERSION: Final = 2
+READABLE: Final = ("1", "2")
 ROW_GROUP: Final = 4096
 """Rows that are compressed together, of every table. Whole groups of a transaction go to the file and not
 through the write-ahead log, so small ones are written twice less often (fastest of 4096, 8192 and 16384 with
@@ -57,44 +61,29 @@ CREATE TABLE strays (
     received_ns BIGINT, payload BLOB);
 """
 
-VIEWS: Final = """
-CREATE VIEW events AS
-SELECT position, event, source_id, epoch, seq, ts, kind, medium, medium_raw, hashes, parent_hash, token_count,
-    block_size, group_idx, kv_cache_spec_kind, kv_cache_spec_sliding_window, lora_id, lora_name, locality,
-    ownership, session_id, cache_salt, emit_seq, reason, extra, event_extras.error AS error
-FROM event_rows
-JOIN event_shapes USING (shape)
-JOIN batches USING (position)
-LEFT JOIN event_extras USING (position, event);
-
-CREATE VIEW blocks AS
-SELECT * EXCLUDE (hashes, parent_hash, nth),
-    CAST(nth - 1 AS UINTEGER) AS block,
-    hashes[nth] AS hash,
-    CASE WHEN nth = 1 THEN parent_hash WHEN token_count = block_size * len(hashes) AND block_size > 0
-        THEN hashes[nth - 1] END AS parent_hash
-FROM (SELECT *, unnest(range(1, len(hashes) + 1)) AS nth FROM events);
-
-CREATE VIEW standings AS
-WITH heard AS (
-    SELECT source_id, epoch, max(seq) AS seq, arg_max(ts, seq) AS ts FROM batches GROUP BY ALL
-), lost AS (
-    SELECT source_id, epoch, max(last_seq) AS seq FROM losses GROUP BY ALL
-), begun AS (
-    SELECT source_id, epoch, arg_max(incarnation, marker) AS incarnation FROM epochs GROUP BY ALL
-), known AS (
-    SELECT source_id, epoch FROM heard UNION SELECT source_id, epoch FROM lost
-    UNION SELECT source_id, epoch FROM begun
-)
-SELECT source_id, epoch,
-    greatest(coalesce(heard.seq + 1, 0), coalesce(lost.seq + 1, 0))::UBIGINT AS next_seq,
-    coalesce(heard.ts, 0) AS last_ts,
-    coalesce(begun.incarnation, '') AS incarnation
-FROM known
-LEFT JOIN heard USING (source_id, epoch)
-LEFT JOIN lost USING (source_id, epoch)
-LEFT JOIN begun USING (source_id, epoch);
+TABLES_2: Final = """
+CREATE TABLE violation_rows (
+    number UBIGINT, next_position UBIGINT, rule VARCHAR, id VARCHAR, because VARCHAR, count UBIGINT,
+    found_ns BIGINT);
+CREATE TABLE witnesses (
+    number UBIGINT, nth UINTEGER, source VARCHAR, topic VARCHAR, rank INTEGER, instance INTEGER,
+    epoch INTEGER, seq UBIGINT, event UINTEGER, position UBIGINT);
 """
+"""What version 2 adds, apart from views."""
+
+_EMPTY: Final = re.sub(
+    r"CREATE TABLE (\w+) \((.*?)\);",
+    lambda table: (
+        f"CREATE TEMP VIEW {table[1]} AS SELECT * FROM (SELECT "
+        + ", ".join(
+            f"NULL::{kind} AS {name}" for name, kind in (column.split() for column in table[2].split(","))
+        )
+        + ") WHERE false;"
+    ),
+    TABLES_2,
+    flags=re.DOTALL,
+)
+"""Nothing in place of those tables."""
 
 _HELD_BY = re.compile(r"lock.*\(PID (\d+)\)", re.IGNORECASE | re.DOTALL)
 
@@ -113,10 +102,12 @@ def connect(*, threads: int, memory_limit: str) -> duckdb.DuckDBPyConnection:
     )
 
 
-def attach(connection: duckdb.DuckDBPyConnection, path: Path, *, read_only: bool) -> None:
+def attach(connection: duckdb.DuckDBPyConnection, path: Path, *, read_only: bool) -> int:
     """Attach the log at ``path`` under the name ``log``, make it the default, and check that it is one.
 
-    After it no statement of this connection can touch another file. Raises ``LogLockedError`` where another
+    Returns its version; one of version 1 that may be written to is brought to this one. After it no statement
+    of this connection can touch another file, or change a setting of the process: a SELECT that switches
+    DuckDB's own logging on would end the recorder that it asks. Raises ``LogLockedError`` where another
     process holds it, ``LogVersionError`` for another schema, ``LogError`` for anything else that is not a
     log.
     """
@@ -126,9 +117,14 @@ def attach(connection: duckdb.DuckDBPyConnection, path: Path, *, read_only: bool
         connection.execute("USE log")
         connection.execute(f"SET temp_directory = {_quoted(path.with_name(path.name + '.tmp'))}")
         connection.execute("SET enable_external_access = false")
+        connection.execute("SET lock_configuration = true")
     except duckdb.Error as error:
         raise refusal(path, error) from error
-    _check_version(connection, path)
+    version = _check_version(connection, path)
+    if version != VERSION and not read_only:
+        _step_up(connection, path)
+        return VERSION
+    return version
 
 
 def create(path: Path, *, made_by: str) -> None:
@@ -144,7 +140,7 @@ def create(path: Path, *, made_by: str) -> None:
                 f"ATTACH {_quoted(draft)} AS log (ROW_GROUP_SIZE {ROW_GROUP}, STORAGE_VERSION '{STORAGE}')"
             )
             connection.execute("USE log")
-            connection.execute(TABLES + VIEWS)
+            connection.execute(TABLES + TABLES_2 + VIEWS + ADDED)
             connection.execute(
                 "INSERT INTO meta VALUES ('schema_version', ?), ('made_by', ?)", [str(VERSION), made_by]
             )
@@ -168,22 +164,40 @@ def _give_name(draft: Path, path: Path) -> None:
             draft.rename(path)
 
 
-def _check_version(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
+def add_views(connection: duckdb.DuckDBPyConnection) -> None:
+    """Let a connection to a log of version 1 ask as if it were of this one: views of its own, seen by nobody
+    else.
+    """
+    connection.execute(_EMPTY + ADDED.replace("CREATE VIEW", "CREATE TEMP VIEW"))
+
+
+def _step_up(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
+    """Bring a log of version 1 to this one, whole or not at all."""
+    try:
+        connection.execute("BEGIN TRANSACTION")
+        connection.execute(TABLES_2 + ADDED)
+        connection.execute("UPDATE meta SET value = ? WHERE key = 'schema_version'", [str(VERSION)])
+        connection.execute("COMMIT")
+    except duckdb.Error as error:
+        raise refusal(path, error) from error
+
+
+def _check_version(connection: duckdb.DuckDBPyConnection, path: Path) -> int:
     try:
         rows = connection.execute("SELECT value FROM log.meta WHERE key = 'schema_version'").fetchall()
     except duckdb.Error:
         rows = []
-    check_version(rows[0][0] if rows else None, path)
+    return check_version(rows[0][0] if rows else None, path)
 
 
-def check_version(found: str | None, path: Path) -> None:
-    """Raise unless ``found`` (None: no such entry) is the version this kvbus writes and reads."""
+def check_version(found: str | None, path: Path) -> int:
+    """The version that ``found`` (None: no such entry) says; raise unless this kvbus reads it."""
     if found is None:
         raise LogError(
             f"{path} is a DuckDB file, but not a kvbus log",
             next_step="Name a log that kvbus made, or a file that does not exist yet.",
         )
-    if found != str(VERSION):
+    if found not in READABLE:
         newer = found.isdecimal() and int(found) > VERSION
         raise LogVersionError(
             f"{path} has log schema {found}, this kvbus reads {VERSION}",
@@ -191,6 +205,7 @@ def check_version(found: str | None, path: Path) -> None:
             if newer
             else "Export it with the kvbus that wrote it, and import that.",
         )
+    return int(found)
 
 
 def refusal(path: Path, error: Exception) -> LogError:

@@ -189,14 +189,19 @@ def foreign(*packages: str) -> set[str]:
 def test_declared_dependencies_are_the_imported_ones() -> None:
     """What the packages import is declared, and nothing else is: none by accident, none for nothing."""
     extras = table()["optional-dependencies"]
-    texts = [*table()["dependencies"], *(text for name in ("tiers", "s3", "plot") for text in extras[name])]
+    used = ("tiers", "s3", "plot", "pytest")
+    texts = [*table()["dependencies"], *(text for name in used for text in extras[name])]
     assert foreign(*PACKAGES) == {Requirement(text).name for text in texts}
 
 
 def test_the_bus_and_the_log_need_no_extra() -> None:
-    """`pip install kvbus` is enough to publish, record and check: extras are for tiers and plots alone."""
+    """`pip install kvbus` is enough to publish, record and check: extras are for tiers and plots alone, and
+    the plugin is pytest's to load.
+    """
     core = {Requirement(text).name for text in table()["dependencies"]}
-    assert foreign("kvbus", "sinks") <= core
+    assert foreign("kvbus", "sinks") <= core | {"pytest"}
+    users = [m.name for m in (ROOT / "kvbus").rglob("*.py") if "pytest" in imported(m.read_text())]
+    assert users == ["pytest_plugin.py"]
 
 
 def test_constraints_hold_transitive_dependencies_too() -> None:
@@ -214,7 +219,9 @@ def test_constraints_hold_transitive_dependencies_too() -> None:
 
 
 def test_wheel_carries_four_typed_packages_and_one_command(tmp_path: Path) -> None:
-    """An installed kvbus has its four packages, each with py.typed, the license, and the command `kvbus`."""
+    """An installed kvbus has its four packages, each with py.typed, the license, the command `kvbus`, and the
+    plugin that pytest finds.
+    """
     subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)],
         cwd=ROOT,
@@ -226,7 +233,9 @@ def test_wheel_carries_four_typed_packages_and_one_command(tmp_path: Path) -> No
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
         (entry_points,) = [n for n in names if n.endswith("entry_points.txt")]
-        assert "kvbus = cli.entry:main" in archive.read(entry_points).decode()
+        points = archive.read(entry_points).decode()
+        assert "[console_scripts]\nkvbus = cli.entry:main" in points
+        assert "[pytest11]\nkvbus = kvbus.pytest_plugin" in points
     assert {f"{package}/py.typed" for package in PACKAGES} <= names
     assert any(n.endswith("licenses/LICENSE") for n in names)
     assert {n.partition("/")[0] for n in names if "dist-info" not in n} == set(PACKAGES)

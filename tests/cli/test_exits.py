@@ -17,7 +17,7 @@ from cli.main import app
 from kvbus.errors import LogError
 from tests.cli.processes import ROOT, TIMEOUT_S, Kvbus, Running, command, cut_out, environment
 
-COMMANDS = ("tail", "record", "replay", "stat", "check", "import", "export", "run")
+COMMANDS = ("tail", "record", "replay", "stat", "check", "import", "export", "run", "diff", "baseline")
 
 
 def failing(error: BaseException) -> typer.Typer:

@@ -1,0 +1,149 @@
+"""``kvbus sql``: ask a log in SQL."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from itertools import chain, islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import msgspec
+import typer
+
+from cli import logs, options
+from cli.exits import pipe_may_close
+from cli.format import plain
+from cli.render import say
+from cli.stat import terminal
+from kvbus.errors import ConfigError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+TABLE_ROWS: Final = 1000
+"""Rows that are laid out as a table, which waits for all of them; the other forms stream without an end."""
+
+EPILOG: Final = """\
+Tables and views: docs/log-schema.md, or "SHOW TABLES" and "DESCRIBE lifetimes". Nothing but the log
+can be read, and nothing be written.
+
+Examples:
+
+\b
+  kvbus sql day.duckdb "SELECT kind, medium, count(*) FROM events GROUP BY ALL ORDER BY ALL"
+  kvbus sql day.duckdb "SELECT medium, count(*), median(seconds) FROM lifetimes GROUP BY ALL"
+  kvbus sql day.duckdb "SELECT * FROM violations ORDER BY number" --json
+  kvbus sql day.duckdb "SELECT * FROM residency" --csv > resident.csv
+  kvbus sql day.duckdb - < question.sql"""
+
+What = Annotated[
+    list[str],
+    typer.Argument(metavar="[LOG] SQL", help="The log (default: the setting log), and one SELECT; -: stdin."),
+]
+Csv = Annotated[bool, typer.Option("--csv", help="Comma-separated values, with a line of names.")]
+
+Row = Sequence[Any]
+
+
+def sql(what: What, as_json: options.Json = None, as_csv: Csv = False, config: options.Config = None) -> None:
+    """Answer one SELECT over the tables and views of a log: as a table, as --json (an object a line) or as
+    --csv.
+
+    Works while the log is being recorded to, and sees it as it was when the question was asked.
+    """
+    log, question = _asked(what)
+    given = options.settings(config, log=log, json=as_json)
+    path = options.log_of(given)
+    if logs.is_jsonl(path):
+        raise ConfigError(
+            f"{path} is JSON lines, which know no SQL",
+            next_step=f"Bring it into a DuckDB log: kvbus import {path} -o {path.stem}.duckdb.",
+        )
+    from sinks.duckdb import open_log
+
+    if not logs.is_file(path):
+        logs.reader(path)
+    with closing(open_log(path)) as reader, pipe_may_close():
+        batches = reader.query(question)
+        first = next(batches, None)
+        names = _apart(first.schema.names if first is not None else reader.column_names(question))
+        rows = _rows(batches if first is None else chain([first], batches))
+        if as_csv:
+            _write_csv(names, rows)
+        elif given.json:
+            _write_json(names, rows)
+        else:
+            _write_table(names, rows)
+
+
+def _asked(what: list[str]) -> tuple[Path | None, str]:
+    """The log, None where the settings name it, and the question."""
+    *log, question = what
+    if len(log) > 1:
+        raise ConfigError("that is more than a log and a question", next_step="Put quotes around the SQL.")
+    if not log and Path(question).exists():
+        raise ConfigError(f"{question}: and the SQL?", next_step='Add it, in quotes: "SELECT ...".')
+    return (Path(log[0]) if log else None), sys.stdin.read() if question == "-" else question
+
+
+def _apart(names: Iterable[str]) -> list[str]:
+    """Names of columns, each there once: objects could hold only one of two alike."""
+    found: list[str] = []
+    for name in names:
+        number, one = 1, name
+        while one in found:
+            number += 1
+            one = f"{name}_{number}"
+        found.append(one)
+    return found
+
+
+def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
+    for batch in batches:
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+
+
+def _write_json(names: list[str], rows: Iterator[Row]) -> None:
+    encode = msgspec.json.Encoder(enc_hook=str, decimal_format="number").encode
+    for row in rows:
+        sys.stdout.write(encode(dict(zip(names, row, strict=True))).decode() + "\n")
+
+
+def _write_csv(names: list[str], rows: Iterator[Row]) -> None:
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(names)
+    writer.writerows([("" if value is None else _text(value)) for value in row] for row in rows)
+
+
+def _write_table(names: list[str], rows: Iterator[Row]) -> None:
+    from rich.table import Table
+
+    shown = list(islice(rows, TABLE_ROWS))
+    table = Table(title_justify="left")
+    for number, name in enumerate(names):
+        is_number = any(isinstance(row[number], int | float) for row in shown)
+        table.add_column(plain(name), justify="right" if is_number else "left")
+    for row in shown:
+        table.add_row(*("NULL" if value is None else plain(_text(value)) for value in row))
+    console = terminal()
+    with console.capture() as text:
+        console.print(table, markup=False)
+    sys.stdout.write(text.get())
+    if next(rows, None) is not None:
+        say(f"only the first {TABLE_ROWS:,} rows: --json and --csv print all")
+
+
+def _text(value: object) -> str:
+    """A value in a cell: bytes as hexadecimal digits, what has parts as JSON."""
+    match value:
+        case str():
+            return value
+        case bytes():
+            return value.hex()
+        case list() | dict() | tuple():
+            return msgspec.json.encode(value, enc_hook=str).decode()
+        case _:
+            return str(value)

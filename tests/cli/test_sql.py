@@ -1,0 +1,171 @@
+"""``kvbus sql``: a log asked in SQL, and nothing else reached by it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.processes import Engine, Kvbus, Message, Running, command, environment, until
+
+KINDS = "SELECT kind, medium, count(*) AS events FROM events GROUP BY ALL ORDER BY ALL"
+
+
+def test_a_table_for_people(log: Path, kvbus: Kvbus) -> None:
+    """Names of columns and values are laid out as a table."""
+    done = kvbus("sql", log, KINDS)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [
+        word for word in ("kind", "medium", "events", "BlockStored", "GPU") if word not in done.stdout
+    ] == []
+
+
+def test_json_is_an_object_a_line(log: Path, kvbus: Kvbus) -> None:
+    """--json keeps numbers numbers, up to the largest hash and sum, and names each column apart."""
+    most = "18446744073709551615::UBIGINT"
+    question = f"SELECT {most} AS h, sum(seq) AS s, NULL AS n, [1, 2] AS l, 1 AS h FROM batches"
+    done = kvbus("sql", log, question, "--json")
+    assert done.returncode == 0, done.stderr
+    (found,) = map(json.loads, done.stdout.splitlines())
+    assert found == {"h": 2**64 - 1, "s": found["s"], "n": None, "l": [1, 2], "h_2": 1}
+    assert isinstance(found["s"], int)
+
+
+def test_csv_has_a_line_of_names(log: Path, kvbus: Kvbus) -> None:
+    """--csv is read back as what was asked: nothing for null, hexadecimal digits for bytes."""
+    done = kvbus("sql", log, "SELECT 'a,b' AS x, NULL AS y, '\\xFF'::BLOB AS z", "--csv")
+    assert list(csv.reader(done.stdout.splitlines())) == [["x", "y", "z"], ["a,b", "", "ff"]]
+
+
+def test_no_rows_have_names_too(log: Path, kvbus: Kvbus) -> None:
+    """An answer without rows still says what its columns are."""
+    done = kvbus("sql", log, "SELECT seq FROM batches WHERE false;", "--csv")
+    assert (done.returncode, done.stdout) == (0, "seq\n")
+    assert kvbus("sql", log, "SELECT seq FROM batches WHERE false", "--json").stdout == ""
+
+
+def test_the_question_can_come_from_stdin(log: Path) -> None:
+    """``-`` reads the SQL from stdin; the log can be a setting."""
+    done = subprocess.run(
+        command("sql", "-", "--csv"),
+        input="SELECT count(*) AS n FROM sources",
+        env=environment(KVBUS_LOG=str(log)),
+        cwd=log.parent,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "n\n1\n"), done.stderr
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "DELETE FROM meta",
+        "WITH gone AS (DELETE FROM meta RETURNING *) FROM gone",
+        "CREATE TABLE t (a INTEGER)",
+        "COPY batches TO 'out.csv'",
+        "ATTACH 'other.duckdb'",
+        "SELECT 1; SELECT 2",
+        "SELECT * FROM read_text('/etc/hostname')",
+        "SELECT * FROM read_csv('secret.csv')",
+        "SELECT * FROM 'secret.csv'",
+        "SELECT * FROM glob('*')",
+        "SET enable_external_access = true",
+        "FROM enable_logging(storage = 'file', storage_path = 'leak')",
+        "INSTALL httpfs",
+        "",
+    ],
+)
+def test_nothing_but_the_log_is_reached(log: Path, kvbus: Kvbus, tmp_path: Path, question: str) -> None:
+    """Whatever would write, or read a file, is refused with exit code 2, and the log stays as it is."""
+    (tmp_path / "secret.csv").write_text("a\n7\n")
+    before = log.read_bytes()
+    done = kvbus("sql", log, question, "--csv")
+    assert (done.returncode, done.stdout) == (2, ""), done.stdout
+    assert len(done.stderr.splitlines()) >= 2
+    assert "Traceback" not in done.stderr
+    assert log.read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["secret.csv"]
+
+
+def test_a_mistake_is_explained(log: Path, kvbus: Kvbus) -> None:
+    """A wrong name ends with exit code 2, what was probably meant, and where the names stand."""
+    done = kvbus("sql", log, "SELECT positon FROM events")
+    assert done.returncode == 2
+    assert "position" in done.stderr
+    assert "log-schema.md" in done.stderr
+
+
+def test_what_is_not_a_question_is_refused(log: Path, kvbus: Kvbus, tmp_path: Path) -> None:
+    """A log without SQL, too many words, JSON lines and a log that is not there are told apart."""
+    (tmp_path / "lines.jsonl").touch()
+    for words, says in (
+        ((log,), "and the SQL"),
+        ((log, "SELECT", "1"), "quotes"),
+        (("lines.jsonl", "SELECT 1"), "kvbus import"),
+        (("none.duckdb", "SELECT 1"), "there is no log"),
+    ):
+        done = kvbus("sql", *words)
+        assert (done.returncode, says in done.stderr) == (2, True), done.stderr
+
+
+def test_a_reader_that_leaves_ends_it(log: Path) -> None:
+    """``| head``: a million rows are not asked for twice, and the exit code is 0."""
+    process = subprocess.Popen(
+        command("sql", log, "SELECT * FROM range(3000000)", "--csv"),
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "range\n"
+    process.stdout.close()
+    assert process.wait(60) == 0
+    assert process.stderr is not None
+    assert process.stderr.read() == ""
+    process.stderr.close()
+
+
+def test_a_table_ends_after_a_thousand_rows(log: Path, kvbus: Kvbus) -> None:
+    """A table is no place for millions of rows: it says on stderr what has them all."""
+    done = kvbus("sql", log, "SELECT * FROM range(1001)")
+    assert done.returncode == 0
+    assert "first 1,000 rows" in done.stderr
+    assert " 999 " in done.stdout
+    assert " 1000 " not in done.stdout
+
+
+def test_it_asks_while_a_recorder_writes(
+    engine: Engine, said: list[Message], start: Callable[..., Running], kvbus: Kvbus, tmp_path: Path
+) -> None:
+    """The recorder answers, also for the views, and is not disturbed: not by what it has to refuse either."""
+    path = tmp_path / "live.duckdb"
+    recorder = start("record", engine.endpoint, "-o", path, "--flush", "0.05")
+    engine.play(said[:50])
+
+    def count() -> int:
+        done = kvbus("sql", path, "SELECT count(*) AS n FROM batches", "--json")
+        assert done.returncode == 0, done.stderr
+        return int(json.loads(done.stdout)["n"])
+
+    until(path.exists)
+    until(lambda: count() == 50)
+    for question in (
+        "FROM enable_logging(storage = 'file', storage_path = 'leak')",
+        "FROM read_text('/etc/hostname')",
+        "DELETE FROM meta",
+    ):
+        assert kvbus("sql", path, question).returncode == 2
+    done = kvbus("sql", path, "SELECT count(*) > 0 AS some FROM lifetimes", "--json")
+    assert json.loads(done.stdout) == {"some": True}
+    engine.play(said[50:60])
+    until(lambda: count() == 60)
+    code, _, err = recorder.stop()
+    assert code == 0, err

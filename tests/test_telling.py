@@ -1,0 +1,57 @@
+"""``kvbus/telling.py``: a log by its order alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from kvbus import telling as module
+from kvbus.log import EpochBegan, PositionedEntry, SourceId
+from kvbus.telling import TooLongError, mentioned, telling
+from kvbus.testing import block, history
+from tests.tellings import tell
+
+
+def test_every_kind_of_event_is_told() -> None:
+    """Stores, removals, clears, unknown and unreadable events, restarts and holes are told in log order."""
+    told = tell("c/2:+p>a,b g:-a!evicted | clear c:?Moved ? | garbage | lost(3) +a | restart -a")
+    assert [event.what for event in told.events] == [
+        *("stored", "removed", "cleared", "?Moved", "unreadable", "unreadable", "lost", "stored"),
+        *("restart", "removed"),
+    ]
+    stored, removed = told.events[:2]
+    assert (stored.medium, stored.group, stored.blocks) == ("CPU", 2, (block("a"), block("b")))
+    assert mentioned(stored) == (block("p"), block("a"), block("b"))
+    assert (removed.medium, removed.reason, removed.parent) == ("GPU", "evicted", None)
+    assert (told.events[3].medium, told.events[6].tokens, told.events[6].reason) == ("CPU", 3, "no_replay")
+
+
+def test_events_of_a_message_share_a_batch() -> None:
+    """Batches are counted over all sources; those without events are none, and the first epoch no restart."""
+    told = tell("+a +b | . | @other +c | +d")
+    assert [event.batch for event in told.events] == [0, 0, 1, 2]
+    assert [event.place.position for event in told.events] == [0, 0, 2, 3]
+
+
+def test_tiers_of_one_engine_are_told_by_their_names() -> None:
+    """ENGINE/TIER, as ``record --engine`` calls sources, are one engine, rank by rank; others are alone."""
+    told = tell("@e/cpu +a | @e/fs +b | @e/cpu#1 +c | @ipc:///tmp/e/x +d | @plain +e")
+    assert [(voice.tier, voice.rank) for voice in told.voices] == [
+        *(("cpu", -1), ("fs", -1), ("cpu", 1), ("", -1), ("", -1))
+    ]
+    assert told.engines() == [[0, 1], [2], [3], [4]]
+    assert told.media() == [{"GPU"}] * 5
+
+
+def test_an_old_epoch_that_comes_back_is_no_restart() -> None:
+    """Only a newer epoch of a source is one."""
+    source = SourceId("x")
+    marks = [PositionedEntry(0, EpochBegan(source, epoch, "seq", "", 0)) for epoch in (3, 3, 4)]
+    assert [event.what for event in telling(marks).events] == ["restart"]
+
+
+def test_a_log_that_is_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What does not fit into memory is said to be too long, with a way out."""
+    monkeypatch.setattr(module, "EVENTS_MAX", 2)
+    with pytest.raises(TooLongError, match="more than 2 events") as raised:
+        telling(history("+a | +b +c"))
+    assert "--until" in raised.value.next_step
