@@ -18,7 +18,7 @@ from bench.figures import Figure, Section, rate
 from tiers import CPUPrimaryTierOffloadingManager, TieringOffloadingManager
 from tiers.announcer import Announcer
 from tiers.description import BlockDescription
-from tiers.engine import Engine
+from tiers.engine import ServingEngine
 from tiers.filesystem import FilesystemTier
 from tiers.gpu import GPUBlockPool
 from tiers.keys import OffloadKey
@@ -95,7 +95,7 @@ def served(folder: Path, some: Sequence[Prompt], *, size: int, speaks: bool) -> 
         if speaks:
             where = {name: Address() for name in ("gpu", "cpu", "fs")}
             announcer = opened.enter_context(TimedAnnouncer(manager, where, gpu=gpu, when_full="wait"))
-        engine = Engine(gpu, manager, device=device, announcer=announcer)
+        engine = ServingEngine(gpu, manager, device=device, speaker=announcer)
         began = time.perf_counter()
         drive(engine, some)
         return time.perf_counter() - began, 0.0 if announcer is None else announcer.seconds

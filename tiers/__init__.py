@@ -1,14 +1,35 @@
-"""Tiers that keep KV-cache blocks outside the GPU and own their events: a table of contents."""
+"""Tiers that keep KV-cache blocks outside the GPU and own their events: a table of contents.
 
+Importing this imports no torch and no boto3. What moves bytes between GPU and CPU is ``tiers.kv_caches``,
+``tiers.host_memory`` and ``tiers.transfer``, which need torch; ``tiers.s3`` needs boto3.
+"""
+
+from tiers.announcer import Announcer
 from tiers.arc import ARCCachePolicy
+from tiers.attach import Attachment, attach
+from tiers.backpressure import Backpressure
+from tiers.block_hash import hash_block, hash_blocks
+from tiers.block_store import BlockCorruptError, BlockMissingError, BlockStore, BlockUnsureError
 from tiers.cpu import CPUOffloadingManager
-from tiers.errors import TierContractError, TierError, TierValueError, UnknownRequestError
+from tiers.description import BlockDescription, Descriptions
+from tiers.errors import (
+    TierContractError,
+    TierError,
+    TierMemoryError,
+    TierStalledError,
+    TierValueError,
+    UnknownRequestError,
+)
+from tiers.factory import SecondaryTierFactory
+from tiers.filesystem import FilesystemStore, FilesystemTier
+from tiers.gpu import GPUBlockPool
 from tiers.jobs import JobResult, TransferJob, TransferResult
 from tiers.keys import OffloadKey, get_offload_block_hash, get_offload_group_idx, make_offload_key
 from tiers.lru import LRUCachePolicy
 from tiers.manager import LookupResult, OffloadingManager
 from tiers.medium import Locality, Medium, TierFilter, TierMatcher
 from tiers.memory import MemoryTier
+from tiers.objectstore import ObjectStoreTier
 from tiers.offloading_event import EventBuffer, OffloadingEvent
 from tiers.policy import BlockStatus, CachePolicy, CachePolicyFactory
 from tiers.primary import CPUPrimaryTierOffloadingManager
@@ -22,18 +43,37 @@ from tiers.specs import (
     LoadStoreSpec,
     PrepareStoreOutput,
 )
+from tiers.storage import StorageTier
+from tiers.synthetic import ChatTraffic, synthetic
 from tiers.tiering import TieringOffloadingManager
+from tiers.trace import Request, read_trace
+from tiers.voices import Address, Drain, Voice
 
 __all__ = [
     "ARCCachePolicy",
+    "Address",
+    "Announcer",
+    "Attachment",
+    "Backpressure",
+    "BlockCorruptError",
+    "BlockDescription",
     "BlockIDsLoadStoreSpec",
+    "BlockMissingError",
     "BlockStatus",
+    "BlockStore",
+    "BlockUnsureError",
     "CPULoadStoreSpec",
     "CPUOffloadingManager",
     "CPUPrimaryTierOffloadingManager",
     "CachePolicy",
     "CachePolicyFactory",
+    "ChatTraffic",
+    "Descriptions",
+    "Drain",
     "EventBuffer",
+    "FilesystemStore",
+    "FilesystemTier",
+    "GPUBlockPool",
     "GPULoadStoreSpec",
     "JobResult",
     "LRUCachePolicy",
@@ -42,6 +82,7 @@ __all__ = [
     "LookupResult",
     "Medium",
     "MemoryTier",
+    "ObjectStoreTier",
     "OffloadKey",
     "OffloadPolicy",
     "OffloadingEvent",
@@ -49,20 +90,31 @@ __all__ = [
     "ParentManager",
     "PrepareStoreOutput",
     "ReqContext",
+    "Request",
     "RequestOffloadingContext",
     "ScheduleEndContext",
+    "SecondaryTierFactory",
     "SecondaryTierManager",
     "Slots",
+    "StorageTier",
     "TierContractError",
     "TierError",
     "TierFilter",
     "TierMatcher",
+    "TierMemoryError",
+    "TierStalledError",
     "TierValueError",
     "TieringOffloadingManager",
     "TransferJob",
     "TransferResult",
     "UnknownRequestError",
+    "Voice",
+    "attach",
     "get_offload_block_hash",
     "get_offload_group_idx",
+    "hash_block",
+    "hash_blocks",
     "make_offload_key",
+    "read_trace",
+    "synthetic",
 ]

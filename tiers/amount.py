@@ -5,9 +5,12 @@ Values only. Two amounts are compared side by side: one that has fewer blocks an
 
 from __future__ import annotations
 
+import sys
 from typing import Final
 
 from msgspec import Struct
+
+from tiers.argument import whole_number
 
 
 class Amount(Struct, frozen=True, gc=False):
@@ -33,3 +36,11 @@ class Amount(Struct, frozen=True, gc=False):
 
 
 NOTHING: Final = Amount()
+
+
+def bound_of(*, max_blocks: int | None, max_bytes: int | None) -> Amount:
+    """What fits under these limits; None: no limit. Raises ``TierValueError`` for limits that are none."""
+    return Amount(
+        sys.maxsize if max_blocks is None else whole_number("max_blocks", max_blocks, at_least=0),
+        sys.maxsize if max_bytes is None else whole_number("max_bytes", max_bytes, at_least=0),
+    )

@@ -2,15 +2,15 @@
 
 It owns no tier and makes no event. On the receiving side ``kvbus.Aggregator`` gives back, from one socket a
 tier, exactly what ``take_events()`` gave in the process: the GPU's events, the primary's, then each secondary
-tier's, in their order. Called on the scheduler's thread, once a step; encoding and sending are the
-publishers' threads' work.
+tier's, in their order. An event that cannot be read is counted and costs no other its place. Called on the
+scheduler's thread, once a step; encoding and sending are the publishers' threads' work.
 """
 
 from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Literal, Protocol, Self
@@ -21,7 +21,9 @@ from tiers.description import BlockDescription, Descriptions
 from tiers.errors import TierContractError, TierValueError
 from tiers.keys import OffloadKey
 from tiers.manager import OffloadingManager
-from tiers.translation import Said, translate
+from tiers.offloading_event import OffloadingEvent
+from tiers.translation import translated
+from tiers.unsaid import Unsaid
 from tiers.voices import Address, Drain, Voice, Voices
 
 
@@ -53,11 +55,13 @@ class Announcer:
         when_full: Literal["drop", "wait"] = "drop",
         clock: Callable[[], float] = time.time,
     ) -> None:
-        check_names(tiers, 1 + len(getattr(manager, "secondary_tiers", ())) + (gpu is not None))
+        self._count = 1 + len(getattr(manager, "secondary_tiers", ()))
+        check_names(tiers, self._count + (gpu is not None))
         self.descriptions = Descriptions() if descriptions is None else descriptions
         self._manager = manager
         self._gpu = gpu
         self._gpu_taken: list[Event] = []
+        self._unsaid = Unsaid()
         self._closed = False
         self._voices = Voices(
             tiers, topic=topic, data_parallel_rank=data_parallel_rank, when_full=when_full, clock=clock
@@ -85,23 +89,34 @@ class Announcer:
         """Take every tier's events, and publish them as one round; nothing if no tier has any.
 
         If a tier raises, so does this; what was taken before it comes with the next drain.
-        ``TierContractError`` once closed.
+        ``TierContractError`` once closed, and if the manager does not give a share a tier: nobody can say
+        whose those events are, and they are counted.
         """
         if self._closed:
             raise TierContractError("the announcer is closed", next_step="Drain before you close it.")
         if self._gpu is not None:
             self._gpu_taken.extend(self._gpu.take_events())
-        taken = self._manager.take_events_by_tier()
-        shares = translated(taken, self.descriptions)
+        shares = translated(self._taken_by_tier(), self.descriptions, unsaid=self._unsaid)
         if self._gpu is not None:
             shares.insert(0, self._gpu_taken)
             self._gpu_taken = []
         return self._voices.say(shares)
 
+    def _taken_by_tier(self) -> Sequence[Sequence[OffloadingEvent]]:
+        taken = self._manager.take_events_by_tier()
+        if len(taken) != self._count:
+            problem = f"{len(taken)} shares for {self._count} tiers"
+            self._unsaid.note("unowned", problem, count=sum(map(len, taken)))
+            raise TierContractError(problem, next_step="Give one a tier, empty where it has nothing.")
+        return taken
+
     def get_stats(self) -> Mapping[str, float]:
-        """``Voices.get_stats``, and those of the descriptions under ``descriptions.``"""
+        """``Voices.get_stats``; those of the descriptions under ``descriptions.``; and the events that could
+        not be published: ``unreadable`` ones, and ``unowned`` ones of a drain without a share a tier.
+        """
         described = self.descriptions.get_stats().items()
-        return {**self._voices.get_stats(), **{f"descriptions.{name}": value for name, value in described}}
+        own = {f"descriptions.{name}": value for name, value in described}
+        return {**self._voices.get_stats(), **self._unsaid.counts, **own}
 
     def close(self) -> None:
         """Drain once more, and close the publishers that were made here, even if a tier raises."""
@@ -124,14 +139,6 @@ class Announcer:
         """Raise ``AssertionError`` if any promise of this class does not hold now."""
         self.descriptions.check_integrity()
         assert not self._gpu_taken or self._gpu is not None, "events of a GPU that is not there"
-
-
-def translated(taken: Iterable[Iterable[Said]], descriptions: Descriptions) -> list[list[Event]]:
-    """Each tier's events as they go on the wire, the primary's first."""
-    return [
-        [made for event in share for made in translate(event, tier=tier, descriptions=descriptions)]
-        for tier, share in enumerate(taken)
-    ]
 
 
 def check_names(tiers: Mapping[str, object], count: int) -> None:

@@ -3,14 +3,15 @@
 On a medium shared with other processes a block may be there although it is not in the books. Finding out
 takes a call that blocks, so the question waits until the end of the step, goes out with the others in
 batches, and the request sees RETRY meanwhile. A "no" holds for the life of the request, also for a block
-whose load failed: asking again at every step would never end. A "yes" is the tier's to remember.
+whose load failed: asking again at every step would never end. What could not be found out is asked again, a
+few times, and is a "no" then. A "yes" is the tier's to remember.
 Who asks the medium, and how, is decided elsewhere.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -19,14 +20,19 @@ from tiers.keys import OffloadKey
 
 MAX_OPEN_QUESTIONS: Final = 65_536
 KEYS_A_BATCH: Final = 1_024
+MAX_TRIES: Final = 3
+"""How often one block is asked about before those who wait are told no."""
 
 
 @dataclass
 class Question:
-    """About one block. ``batch`` is None until it is sent; ``asked_at`` in the clock's seconds."""
+    """About one block. ``batch`` is None until it is sent, and when it is to be sent again after ``tries``;
+    ``asked_at`` in the clock's seconds.
+    """
 
     asked_at: float
     batch: int | None = None
+    tries: int = 0
     req_ids: set[str] = field(default_factory=set)
 
 
@@ -119,23 +125,34 @@ class AsyncLookup:
         return question is not None and question.batch is None
 
     def answered(
-        self, batch: int, keys: Sequence[OffloadKey], *, found: Collection[OffloadKey], now: float
+        self, batch: int, found: Mapping[OffloadKey, bool | None], *, now: float
     ) -> dict[OffloadKey, set[str]]:
-        """Take the answer to a batch. Blocks that are there, each with the requests that waited for it."""
-        answers = {}
-        for key in keys:
+        """Take the answers to a batch; None: could not be found out. Blocks that are there, each with the
+        requests that waited for it.
+        """
+        waiting = {}
+        for key, is_there in found.items():
             question = self._open.get(key)
-            if question is None or question.batch != batch:
+            if question is None or question.batch != batch or self._put_again(key, question, is_there):
                 continue
             self._close(key)
             self._delay_seconds += now - question.asked_at
             self._counts["lookup_async_delays"] += 1
-            if key in found:
-                answers[key] = question.req_ids
+            if is_there:
+                waiting[key] = question.req_ids
             else:
                 for req_id in question.req_ids:
                     self.mark_miss((key,), req_id)
-        return answers
+        return waiting
+
+    def _put_again(self, key: OffloadKey, question: Question, is_there: bool | None) -> bool:
+        """Whether this question goes out with the next batch once more."""
+        question.tries += 1
+        if is_there is not None or question.tries >= MAX_TRIES:
+            return False
+        question.batch = None
+        self._unsent.append(key)
+        return True
 
     def get_stats(self) -> Mapping[str, float]:
         """``lookup_async_delay_seconds`` is a sum over ``lookup_async_delays`` answers."""

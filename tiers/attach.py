@@ -3,14 +3,14 @@
 It goes on being drained by whoever drained it, who gets the same events in the same order; each drain is
 published besides, each tier's share on its own socket, under one timestamp. Only what goes on the wire is
 read of an event: ``keys``, ``medium``, ``removed``, and of the rest what there is; vLLM's own will do. One
-that cannot be read is counted, not published, and handed on all the same: watching breaks no engine.
+that cannot be read is counted, not published, and handed on all the same: watching breaks no engine, whatever
+an event, a tier or a voice raises.
 """
 
 from __future__ import annotations
 
-import logging
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Literal, Self
@@ -18,14 +18,14 @@ from typing import Literal, Self
 from msgspec import Struct
 
 from kvbus.feed import Feed
-from tiers.announcer import check_names, translated
+from tiers.announcer import check_names
 from tiers.description import BlockDescription, Descriptions
-from tiers.keys import GROUP_BYTES, OffloadKey
+from tiers.errors import TierValueError
+from tiers.keys import OffloadKey
 from tiers.tap import Drained, Tap
-from tiers.translation import Said, plain
+from tiers.translation import Said, is_emit_seq, plain, translated
+from tiers.unsaid import Unsaid
 from tiers.voices import Address, Voice, Voices
-
-log = logging.getLogger(__name__)
 
 
 class ForeignEvent(Struct, frozen=True):
@@ -76,12 +76,15 @@ class Attachment:
     def __init__(self, manager: Drained, parts: Sequence[Drained], *, voices: Voices) -> None:
         self.descriptions = Descriptions()
         self._voices = voices
-        self._counts: Counter[str] = Counter()
+        self._unsaid = Unsaid()
+        self._shares: list[list[object]] = [[] for _ in parts]
         with ExitStack() as taps:
-            self._tiers = [taps.enter_context(Tap(part)) for part in parts]
-            is_one_tier = parts[0] is manager
-            self._whole = self._tiers[0] if is_one_tier else taps.enter_context(Tap(manager))
-            self._whole.on_taken = self._publish
+            if parts[0] is manager:
+                taps.enter_context(Tap(manager)).on_taken = self._take_alone
+            else:
+                for part, share in zip(parts, self._shares, strict=True):
+                    taps.enter_context(Tap(part)).on_taken = share.extend
+                taps.enter_context(Tap(manager)).on_taken = self._publish
             self._taps = taps.pop_all()
 
     @property
@@ -94,18 +97,22 @@ class Attachment:
         self.descriptions.describe(key, description)
 
     def get_stats(self) -> Mapping[str, float]:
-        """``Voices.get_stats``; those of the descriptions under ``descriptions.``; and what was handed on but
-        not published: ``unreadable`` events, and ``unowned`` ones, which the manager gave and no tier did.
+        """``Voices.get_stats``; those of the descriptions under ``descriptions.``; and the events that were
+        handed on but not published: ``unreadable`` ones, ``unowned`` ones, which the manager gave and no tier
+        did, and those of drains whose publishing ``failed``.
         """
         described = self.descriptions.get_stats().items()
         own = {f"descriptions.{name}": value for name, value in described}
-        return {**self._voices.get_stats(), **self._counts, **own}
+        return {**self._voices.get_stats(), **self._unsaid.counts, **own}
 
     def detach(self) -> None:
         """Give the manager its own ``take_events`` back and close the publishers made. Safe to call twice.
 
-        What it has not been drained of is left to whoever drains it next.
+        What it has not been drained of is left to whoever drains it next. So is what a drain that raised half
+        way had taken: its own ``take_events`` is then back after that next drain, and what of it the tiers
+        had given is published now.
         """
+        self._publish(())
         self._taps.close()
         self._voices.close()
 
@@ -117,23 +124,32 @@ class Attachment:
     ) -> None:
         self.detach()
 
+    def _take_alone(self, drained: Sequence[object]) -> None:
+        self._shares[0].extend(drained)
+        self._publish(drained)
+
     def _publish(self, drained: Sequence[object]) -> None:
-        shares = [tap.noted() for tap in self._tiers]
-        unowned = len(drained) - sum(map(len, shares))
-        if unowned > 0:
-            self._counts["unowned"] += unowned
-        readable = [list(self._readable(share)) for share in shares]
-        self._voices.say(translated(readable, self.descriptions))
+        shares = [list(share) for share in self._shares]
+        for share in self._shares:
+            share.clear()
+        given = sum(map(len, shares))
+        if len(drained) > given:
+            self._unsaid.note("unowned", "no tier gave it", count=len(drained) - given)
+        try:
+            readable = [list(self._readable(share)) for share in shares]
+            self._voices.say(translated(readable, self.descriptions, unsaid=self._unsaid))
+        except BaseException as error:
+            self._unsaid.note("failed", error, count=given)
+            if not isinstance(error, Exception):  # Ctrl-C is the application's
+                raise
 
     def _readable(self, share: Iterable[object]) -> Iterator[Said]:
         for event in share:
             try:
                 if not getattr(event, "metadata_only", False):  # vLLM: for the manager's own ears
                     yield _read(event)
-            except (AttributeError, TypeError, ValueError) as error:
-                self._counts["unreadable"] += 1
-                if self._counts["unreadable"].bit_count() == 1:  # told at 1, 2, 4, 8 …: seen, but no load
-                    log.warning("event not published, %d so far: %s", self._counts["unreadable"], error)
+            except Exception as error:  # an event is anybody's, and the engine waits for it
+                self._unsaid.note("unreadable", error)
 
 
 def _read(event: object) -> ForeignEvent:
@@ -141,33 +157,45 @@ def _read(event: object) -> ForeignEvent:
         return getattr(event, name, None)
 
     keys, medium, removed = found("keys"), plain(found("medium")), found("removed")
-    if not isinstance(keys, Iterable) or medium is None or not isinstance(removed, bool):
+    # A collection: what can be read once only is the engine's.
+    if not isinstance(keys, Collection) or medium is None or not isinstance(removed, bool):
         raise TypeError(f"{type(event).__name__} has no keys, medium or removed")
-    keys = list(keys)
-    if any(not isinstance(key, bytes) or len(key) <= GROUP_BYTES for key in keys):
-        raise ValueError(f"a key of {type(event).__name__} is not a block hash and a group")
     number = found("emit_seq")
     return ForeignEvent(
-        keys,
+        list(keys),
         medium,
         removed,
         plain(found("locality")),
         plain(found("ownership")),
         bool(found("removal_expected")),
-        number if isinstance(number, int) else None,
+        number if is_emit_seq(number) else None,
         plain(found("reason")),
     )
 
 
 def _parts(manager: Drained) -> list[Drained]:
-    primary = getattr(manager, "primary_tier", None)
-    secondaries = getattr(manager, "secondary_tiers", None)
-    return [manager] if primary is None or secondaries is None else [primary, *secondaries]
+    try:
+        primary = getattr(manager, "primary_tier", None)
+        secondaries = getattr(manager, "secondary_tiers", None)
+        return [manager] if primary is None or secondaries is None else [primary, *secondaries]
+    except Exception as error:  # its properties may raise anything
+        raise TierValueError(
+            f"nobody can tell which tiers this {type(manager).__name__} has: {error}",
+            next_step="Attach it when it is whole, or its tiers one by one.",
+        ) from error
 
 
 def _default_names(parts: Sequence[Drained]) -> dict[str, Voice | Address]:
     names: dict[str, Voice | Address] = {"primary": Address()}
     for ordinal, part in enumerate(parts[1:], start=1):
-        name = str(getattr(part, "tier_type", type(part).__name__))
-        names[f"{name}-{ordinal}" if name in names else name] = Address()
+        name = _kind_of(part)
+        numbered = (f"{name}-{number}" for number in itertools.count(ordinal))
+        names[next(one for one in itertools.chain([name], numbered) if one not in names)] = Address()
     return names
+
+
+def _kind_of(part: Drained) -> str:
+    try:
+        return plain(getattr(part, "tier_type", None)) or type(part).__name__
+    except Exception:  # a type that nobody can say
+        return type(part).__name__

@@ -33,6 +33,8 @@ class BlockKind:
                 f"blocks of {block_bytes} bytes",
                 next_step="Give the primary tier's memory: a row is a block.",
             )
+        if not isinstance(layout, Mapping | None):
+            raise TierValueError(f"layout {layout!r}", next_step="Give a mapping of names to facts.")
         self.block_bytes = block_bytes
         self.stored_bytes = HEADER_BYTES + block_bytes
         facts = {"format": VERSION, "block_bytes": block_bytes, "layout": dict(layout or {})}

@@ -14,6 +14,7 @@ from typing import Final
 from tiers.keys import OffloadKey, get_offload_block_hash, get_offload_group_idx, make_offload_key
 
 FAN_OUT_DIGITS: Final = 3
+FAN_OUT: Final = re.compile(f"[0-9a-f]{{{FAN_OUT_DIGITS}}}")
 NAME: Final = re.compile(r"(?P<hash>(?:[0-9a-f]{2})*)_g(?P<group>0|[1-9][0-9]{0,9})")
 
 

@@ -44,6 +44,19 @@ class BlockCorruptError(TierError, OSError):
         super().__init__(f"block {key.hex()} is corrupt: {fault}", next_step="Delete it; count it as a miss.")
 
 
+class BlockUnsureError(TierError, OSError):
+    """A put failed, and the block may lie on the medium all the same: the answer was lost, or was no answer.
+
+    ``errno`` is that of the cause.
+    """
+
+    def __init__(self, key: OffloadKey, cause: OSError) -> None:
+        super().__init__(
+            f"block {key.hex()} may have been put: {cause}", next_step="Count its bytes until it is deleted."
+        )
+        self.errno = cause.errno
+
+
 class BlockStore(Protocol):
     """One medium. Calls block, come from several threads at once, and raise ``OSError`` (or a subclass)
     when the medium fails; libraries' own errors are translated here. Other processes may use the same
@@ -53,21 +66,28 @@ class BlockStore(Protocol):
     def put(self, key: OffloadKey, data: memoryview) -> bool:
         """Keep ``data`` (bytes, one dimension) under ``key``. Atomic: after it the whole block is there, or
         nothing is. False if the block was there already: then nothing was written.
+
+        Raises ``BlockUnsureError`` if nobody knows whether it was written, or may yet be: the tier counts its
+        bytes until a ``delete`` succeeds. Any other ``OSError`` promises that nothing is there.
         """
         ...
 
     def get(self, key: OffloadKey, into: memoryview) -> None:
         """Fill ``into`` with the block, exactly ``len(into)`` bytes, verified. After an error ``into`` may
-        hold anything. Raises ``BlockMissingError``, ``BlockCorruptError`` (also for another length).
+        hold anything. Raises ``BlockMissingError``, ``BlockCorruptError`` (also for another length): these
+        two end the block's life in the tier. Any other error may pass, and the block stays; so a medium that
+        is away as a whole raises another one.
         """
         ...
 
     def delete(self, key: OffloadKey) -> None:
-        """Remove a block. One that is not there is no error."""
+        """Remove a block. One that is not there is no error; a medium that is away is one."""
         ...
 
-    def holds(self, keys: Sequence[OffloadKey]) -> list[bool]:
-        """Whether each of ``keys`` is there now, in their order."""
+    def holds(self, keys: Sequence[OffloadKey]) -> Sequence[bool | None]:
+        """Whether each of ``keys`` is there now, in their order. None: this one could not be found out, and
+        may be asked about again. Raises only if nothing could be found out about any.
+        """
         ...
 
     def inventory(self) -> Iterator[tuple[OffloadKey, int]]:

@@ -8,12 +8,17 @@ they give is read by the one thread that keeps the books.
 from __future__ import annotations
 
 import errno
+from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from msgspec import Struct
 
-from tiers.block_store import BlockCorruptError, BlockMissingError, BlockStore
+from tiers.block_store import BlockCorruptError, BlockMissingError, BlockStore, BlockUnsureError
 from tiers.keys import OffloadKey
+
+ASKED_AT_ONCE: Final = 64
+"""Blocks that a medium is asked about in one call, which nobody can stop."""
 
 Row = Callable[[int], memoryview]
 """The bytes of a slot of the primary tier."""
@@ -28,6 +33,14 @@ class Outcome(Struct, frozen=True):
     key: OffloadKey
     error: Exception | None = None
     is_new: bool = True
+
+    @property
+    def is_unsure(self) -> bool:
+        """Of a put: whether the block may lie there although it failed. Of an error that no medium should
+        raise nobody knows what it means.
+        """
+        error = self.error
+        return error is not None and (isinstance(error, BlockUnsureError) or not isinstance(error, OSError))
 
 
 class Write(Struct, frozen=True):
@@ -45,18 +58,19 @@ class Written(Struct, frozen=True):
     deleted: Sequence[Outcome]
     block: Outcome | None
 
-    @property
-    def error(self) -> Exception | None:
-        """What kept the block from being written."""
-        outcomes = self.deleted if self.block is None else (self.block,)
-        return next((outcome.error for outcome in outcomes if outcome.error), None)
-
 
 class Read(Struct, frozen=True):
     """A block to read into a slot."""
 
     key: OffloadKey
     slot: int
+
+
+class Answers(Struct, frozen=True):
+    """Which blocks are there; None: nobody knows. ``failures``: of how many, by cause."""
+
+    found: dict[OffloadKey, bool | None]
+    failures: Counter[str]
 
 
 def write_blocks(store: BlockStore, writes: Sequence[Write], *, row: Row) -> list[Written]:
@@ -98,12 +112,23 @@ def delete_block(store: BlockStore, key: OffloadKey) -> Outcome:
     return Outcome(key)
 
 
-def ask_for_blocks(store: BlockStore, keys: Sequence[OffloadKey]) -> set[OffloadKey] | Exception:
-    """Those that the medium holds, or why nobody knows."""
-    try:
-        return {key for key, is_there in zip(keys, store.holds(keys), strict=True) if is_there}
-    except Exception as error:
-        return error
+def ask_for_blocks(
+    store: BlockStore, keys: Sequence[OffloadKey], *, is_stopped: Callable[[], bool]
+) -> Answers:
+    """What the medium says, asked about a few blocks at a time, until told to stop."""
+    answers = Answers(dict.fromkeys(keys), Counter())
+    for start in range(0, len(keys), ASKED_AT_ONCE):
+        if is_stopped():
+            break
+        asked = keys[start : start + ASKED_AT_ONCE]
+        try:
+            said = dict(zip(asked, store.holds(asked), strict=True))
+        except Exception as error:
+            answers.failures[reason_of(error)] += len(asked)
+        else:
+            answers.found.update(said)
+            answers.failures["unknown"] += sum(is_there is None for is_there in said.values())
+    return answers
 
 
 def reason_of(error: Exception) -> str:

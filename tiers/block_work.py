@@ -7,13 +7,16 @@ carry (an object store) gets a block a task. Which blocks, and when, is decided 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
+from tiers.argument import whole_number
 from tiers.block_store import BlockStore
 from tiers.block_tasks import (
+    Answers,
     Outcome,
     Read,
     Row,
@@ -24,7 +27,6 @@ from tiers.block_tasks import (
     read_blocks,
     write_blocks,
 )
-from tiers.errors import TierValueError
 from tiers.job_progress import JobProgress
 from tiers.keys import OffloadKey
 from tiers.read_priority import Workers
@@ -63,11 +65,10 @@ class DeletesDone:
 
 @dataclass(frozen=True, slots=True)
 class LookupDone:
-    """Which of ``keys`` are there, or why nobody knows."""
+    """What is known about the blocks of a batch."""
 
     batch: int
-    keys: Sequence[OffloadKey]
-    found: set[OffloadKey] | Exception
+    answers: Answers
 
 
 Done = WritesDone | ReadsDone | DeletesDone | LookupDone
@@ -76,7 +77,7 @@ Done = WritesDone | ReadsDone | DeletesDone | LookupDone
 class BlockWork:
     """Tasks of at most ``task_bytes``, but at least one block, of ``block_bytes`` each.
 
-    Raises ``TierValueError`` for negative ``task_bytes``.
+    Raises ``TierValueError`` for ``task_bytes`` that are no number from 0 up.
     """
 
     def __init__(
@@ -89,25 +90,35 @@ class BlockWork:
         task_bytes: int,
         clock: Clock,
     ) -> None:
-        if task_bytes < 0:
-            raise TierValueError(f"task_bytes {task_bytes}", next_step="Give 0 (a block a task) or more.")
+        whole_number("task_bytes", task_bytes, at_least=0)
         self._store = store
         self._workers = workers
         self._row = row
         self._blocks_a_task = max(1, task_bytes // max(1, block_bytes))
         self._clock = clock
+        self._asking = 0
+        self._is_over = threading.Event()
 
     @property
     def is_outstanding(self) -> bool:
         return self._workers.outstanding > 0
 
+    @property
+    def is_moving(self) -> bool:
+        """Whether anything but questions is outstanding."""
+        return self._workers.outstanding > self._asking
+
     def take(self) -> list[Done]:
         """What is done by now."""
-        return self._workers.take()
+        return self._counted(self._workers.take())
 
     def wait(self) -> list[Done]:
         """What is done, at least one thing if any is outstanding."""
-        return self._workers.wait()
+        return self._counted(self._workers.wait())
+
+    def _counted(self, results: list[Done]) -> list[Done]:
+        self._asking -= sum(isinstance(done, LookupDone) for done in results)
+        return results
 
     def write(self, job: JobProgress, writes: Sequence[Write]) -> None:
         self._workers.submit(
@@ -122,10 +133,13 @@ class BlockWork:
 
     def ask(self, batch: int, keys: Sequence[OffloadKey]) -> None:
         self._workers.submit([partial(self._ask, batch, keys)], is_load=True)
+        self._asking += 1
 
     def shutdown(self) -> None:
-        """What has not begun never will; then the store is closed."""
+        """What has not begun never will, and nothing more is asked; then the store is closed."""
+        self._is_over.set()
         self._workers.shutdown()
+        self._asking = 0
         self._store.close()
 
     def _pieces(self, blocks: Sequence[T]) -> Iterator[Sequence[T]]:
@@ -146,4 +160,4 @@ class BlockWork:
         return DeletesDone(delete_blocks(self._store, keys))
 
     def _ask(self, batch: int, keys: Sequence[OffloadKey]) -> Done:
-        return LookupDone(batch, keys, ask_for_blocks(self._store, keys))
+        return LookupDone(batch, ask_for_blocks(self._store, keys, is_stopped=self._is_over.is_set))

@@ -18,7 +18,7 @@ from tiers.jobs import JobResult, TransferJob
 from tiers.keys import OffloadKey
 from tiers.request import ReqContext
 from tiers.secondary import SecondaryTierManager
-from tiers.specs import BlockIds, CPULoadStoreSpec, LoadStoreSpec
+from tiers.specs import block_ids
 
 
 class Copies:
@@ -142,12 +142,3 @@ def arrivals(job: TransferJob, result: JobResult) -> list[OffloadKey]:
             next_step="successful_keys names keys of the job.",
         )
     return [key for key in job.keys if key in successful]
-
-
-def block_ids(spec: LoadStoreSpec) -> BlockIds:
-    """The primary's slots. ``TierContractError`` if the primary is no CPU tier."""
-    if not isinstance(spec, CPULoadStoreSpec):
-        raise TierContractError(
-            f"the primary tier gave {spec!r}", next_step="A primary tier gives CPULoadStoreSpec."
-        )
-    return spec.block_ids

@@ -17,7 +17,7 @@ from msgspec import Raw, Struct
 
 from kvbus.events import BlockStored, canonical_hash, tokens
 from tiers.errors import TierValueError
-from tiers.keys import OffloadKey, get_offload_block_hash, get_offload_group_idx
+from tiers.keys import OffloadKey, get_offload_block_hash, get_offload_group_idx, is_offload_key
 
 UNHELD_MAX: Final = 16_384
 """Descriptions of blocks that no tier holds: not stored yet, or gone from everywhere."""
@@ -82,9 +82,11 @@ class Descriptions:
         return len(self._unheld) + len(self._held)
 
     def describe(self, key: OffloadKey, description: BlockDescription) -> None:
-        """Say what a key stands for, before its store is drained. Raises ``TierValueError`` for a description
-        without a hash, or one that msgpack cannot carry.
+        """Say what a key stands for, before its store is drained. Raises ``TierValueError`` for no key,
+        and for a description without a hash, or one that msgpack cannot carry.
         """
+        if not is_offload_key(key):
+            raise TierValueError(f"{key!r} is not a key", next_step="Make it with make_offload_key.")
         if key in self._held:
             return
         if key in self._unheld:
@@ -175,7 +177,7 @@ def _said_alike(key: OffloadKey, description: BlockDescription) -> BlockStored:
             extra_keys=Raw(msgspec.msgpack.encode(extra)),
             group_idx=get_offload_group_idx(key),
         )
-    except (TypeError, ValueError, OverflowError) as error:
+    except Exception as error:  # what is given is the caller's, and reading it may raise anything
         raise TierValueError(
             f"block {key.hex()} cannot be described: {error}",
             next_step="Give hashes as bytes, and in the lists only what msgpack knows.",

@@ -3,7 +3,7 @@
 It makes the calls of a scheduler (``tiers.manager``) in a scheduler's order, and nothing else does: with a
 device that moves bytes it is ``kvbus run``, with one that moves none a what-if. What a request set in motion
 is at rest before the next one begins, so both find the same blocks in the same tiers. No clock of its own, no
-trace; speaking is the announcer's matter.
+trace; how its tiers speak is a ``Speaker``'s matter.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
-from tiers.announcer import Announcer
 from tiers.description import BlockDescription
 from tiers.device import Device
 from tiers.errors import TierContractError
@@ -23,6 +22,7 @@ from tiers.patience import Patience
 from tiers.prompt import Prompt
 from tiers.request import ReqContext, ScheduleEndContext
 from tiers.search import FIRST_BEHIND, Found, PrefixSearch
+from tiers.served import Served
 from tiers.specs import PrepareStoreOutput
 from tiers.tiering import TieringOffloadingManager
 
@@ -33,24 +33,28 @@ PATIENCE_S: Final = 300.0
 STEP_END: Final = ScheduleEndContext((), ())
 
 
+class Speaker(Protocol):
+    """Who takes the tiers' events and says them: an ``Announcer``."""
+
+    def describe(self, key: OffloadKey, description: BlockDescription) -> None:
+        """Hear what a key stands for, before any tier speaks of it."""
+        ...
+
+    def drain(self) -> object:
+        """Take what every tier has to say by now."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
-class Served:
-    """What one request came to. ``hits[t]``: blocks that tier t supplied: 0 the GPU, 1 the CPU, then the
-    tiers behind it in order; every other block is a miss. ``mismatches``: blocks that were not, when they
-    came up, what had been stored.
-    """
+class Loaded:
+    """``count`` blocks came up from the CPU tier; ``mismatches``: those that were wrong, now put right."""
 
-    blocks: int
-    hits: tuple[int, ...]
+    count: int
     mismatches: tuple[OffloadKey, ...] = ()
-
-    @property
-    def misses(self) -> int:
-        return self.blocks - sum(self.hits)
 
 
 @dataclass(slots=True)
-class _Serving:
+class _Request:
     """One request under way. The first ``cached`` of its blocks the GPU had; ``tokens`` are those of the
     others, where anybody wants to hear of them.
     """
@@ -63,9 +67,9 @@ class _Serving:
     tokens: list[list[int]] = field(default_factory=list)
 
 
-class Engine:
+class ServingEngine:
     """Serves prompts with a GPU of ``gpu``'s size and the tiers of ``manager``; ``device`` is their memory.
-    A ``gpu`` that makes events needs an ``announcer``, which takes them, and the tiers', once a step.
+    A ``gpu`` that makes events needs a ``speaker``, which takes them, and the tiers', once a step.
 
     Of a prompt longer than the GPU the first blocks are served, the others are misses, and counted
     (``blocks_beyond_gpu``). ``patience_s``: how long one search, or one store, may wait for a tier.
@@ -77,14 +81,14 @@ class Engine:
         manager: TieringOffloadingManager,
         *,
         device: Device,
-        announcer: Announcer | None = None,
+        speaker: Speaker | None = None,
         blocks_per_step: int = BLOCKS_PER_STEP,
         patience_s: float = PATIENCE_S,
     ) -> None:
         self.gpu = gpu
         self.manager = manager
         self.device = device
-        self._announcer = announcer
+        self._speaker = speaker
         # More than the CPU tier has room for could never be offloaded.
         self._blocks_per_step = min(blocks_per_step, manager.primary_tier.num_blocks) or blocks_per_step
         self._patience_s = patience_s
@@ -100,52 +104,52 @@ class Engine:
 
         Raises ``TierStalledError`` if a tier keeps it waiting for longer than ``patience_s``.
         """
-        one = self._begin(prompt)
-        cached, blocks = len(one.slots), len(one.keys)
-        found = self._find(one)
-        self.manager.touch(one.keys, one.context)
-        one.slots += self._allocate(blocks - cached)
-        wrong = self._load(one, found)
-        loaded = cached if wrong is None else cached + len(found.keys)
-        self._make_readable(one, range(cached, loaded))
-        for first in range(loaded, blocks, self._blocks_per_step):
+        request = self._begin(prompt)
+        cached, blocks = len(request.slots), len(request.keys)
+        found = self._find(request)
+        self.manager.touch(request.keys, request.context)
+        request.slots += self._allocate(blocks - cached)
+        loaded = self._load(request, found)
+        known = cached + loaded.count
+        self._make_readable(request, range(cached, known))
+        for first in range(known, blocks, self._blocks_per_step):
             run = range(first, min(first + self._blocks_per_step, blocks))
-            self.device.compute(one.slots[run.start : run.stop], one.keys[run.start : run.stop])
-            self._make_readable(one, run)
-            self._store(one, run)
-        self.gpu.free(one.slots[::-1])  # the tail of the prefix leaves first
-        self.manager.on_request_finished(one.context)
+            self.device.compute(request.slots[run.start : run.stop], request.keys[run.start : run.stop])
+            self._make_readable(request, run)
+            self._store(request, run)
+        self.gpu.free(request.slots[::-1])  # the tail of the prefix leaves first
+        self.manager.on_request_finished(request.context)
         self._step()
-        suppliers = Counter(() if wrong is None else found.suppliers)
+        suppliers = Counter(found.suppliers[: loaded.count])
         hits = (cached, *(suppliers[tier] for tier in range(1, self.num_tiers)))
-        return Served(len(prompt), hits, tuple(wrong or ()))
+        return Served(len(prompt), hits, loaded.mismatches)
 
-    def _begin(self, prompt: Prompt) -> _Serving:
+    def _begin(self, prompt: Prompt) -> _Request:
         """What of it the GPU has is pinned; what the tiers will be asked for is described."""
         blocks = min(len(prompt), self.gpu.num_blocks)
         self._counts["blocks_beyond_gpu"] += len(prompt) - blocks
         hashes, keys = prompt.hashes[:blocks], prompt.keys[:blocks]
         slots = self.gpu.find_prefix(hashes)
-        one = _Serving(ReqContext(prompt.req_id), hashes, keys, slots, len(slots))
+        request = _Request(ReqContext(prompt.req_id), hashes, keys, slots, len(slots))
         self.gpu.touch(slots)
-        self.manager.on_new_request(one.context)
-        if self._announcer is not None:
-            one.tokens = prompt.tokens(range(len(slots), blocks))
-            self._describe(one, self._announcer, prompt.block_size)
-        return one
+        self.manager.on_new_request(request.context)
+        if self._speaker is not None:
+            request.tokens = prompt.tokens(range(len(slots), blocks))
+            self._describe(request, self._speaker, prompt.block_size)
+        return request
 
-    def _describe(self, one: _Serving, announcer: Announcer, block_size: int) -> None:
+    def _describe(self, request: _Request, speaker: Speaker, block_size: int) -> None:
         """What keys stand for, before any tier speaks of them: a promotion may, while it is looked for."""
-        for position, token_ids in enumerate(one.tokens, start=one.cached):
-            parent = one.hashes[position - 1] if position else None
-            description = BlockDescription([one.hashes[position]], parent, token_ids, block_size)
-            announcer.describe(one.keys[position], description)
+        for position, token_ids in enumerate(request.tokens, start=request.cached):
+            parent = request.hashes[position - 1] if position else None
+            description = BlockDescription([request.hashes[position]], parent, token_ids, block_size)
+            speaker.describe(request.keys[position], description)
 
     # Reading
 
-    def _find(self, one: _Serving) -> Found:
-        keys = one.keys[one.cached :]
-        search = PrefixSearch(self.manager, keys, req_context=one.context)
+    def _find(self, request: _Request) -> Found:
+        keys = request.keys[request.cached :]
+        search = PrefixSearch(self.manager, keys, req_context=request.context)
         patience = Patience(f"looking up {len(keys)} blocks", self._patience_s)
         while not search.look():
             self._step()
@@ -161,47 +165,48 @@ class Engine:
             )
         return slots
 
-    def _load(self, one: _Serving, found: Found) -> list[OffloadKey] | None:
-        """Bring up what was found, and compare it. The blocks that were wrong, put right; None if nothing
-        could be copied.
+    def _load(self, request: _Request, found: Found) -> Loaded:
+        """Bring up what was found, compare it, and put right what is wrong: all of it, or nothing where it
+        could not be copied.
         """
         if not found.keys:
-            return []
-        slots = one.slots[one.cached : one.cached + len(found.keys)]
+            return Loaded(0)
+        slots = request.slots[request.cached : request.cached + len(found.keys)]
         arrived = self.device.load(found.cpu, slots)
-        self.manager.complete_load(found.keys, one.context)
+        self.manager.complete_load(found.keys, request.context)
         if not arrived:
             self._counts["load_failures"] += 1
-            return None
+            return Loaded(0)
         wrong = self.device.mismatches(slots, found.keys)
         keys = [found.keys[position] for position in wrong]
         self.device.compute([slots[position] for position in wrong], keys)
+        self._counts["loads"] += len(slots)
         self._counts["mismatches"] += len(keys)
-        return keys
+        return Loaded(len(slots), tuple(keys))
 
     # Writing
 
-    def _make_readable(self, one: _Serving, run: range) -> None:
+    def _make_readable(self, request: _Request, run: range) -> None:
         self.gpu.cache(
-            one.slots[run.start : run.stop],
-            one.hashes[run.start : run.stop],
-            token_ids=one.tokens[run.start - one.cached : run.stop - one.cached],
-            parent=one.hashes[run.start - 1] if run.start else None,
+            request.slots[run.start : run.stop],
+            request.hashes[run.start : run.stop],
+            token_ids=request.tokens[run.start - request.cached : run.stop - request.cached],
+            parent=request.hashes[run.start - 1] if run.start else None,
         )
 
-    def _store(self, one: _Serving, run: range) -> None:
+    def _store(self, request: _Request, run: range) -> None:
         """Offload blocks just computed, and wait until every tier has them or has failed to take them."""
-        keys = one.keys[run.start : run.stop]
-        output = self._prepare_store(keys, one.context)
+        keys = request.keys[run.start : run.stop]
+        output = self._prepare_store(keys, request.context)
         if output is None:
             self._counts["stores_given_up"] += len(run)
             return
-        self.manager.touch(one.keys[: run.stop], one.context)
+        self.manager.touch(request.keys[: run.stop], request.context)
         if new := output.keys_to_store:
-            slot_of = dict(zip(keys, one.slots[run.start : run.stop], strict=True))
+            slot_of = dict(zip(keys, request.slots[run.start : run.stop], strict=True))
             arrived = self.device.store([slot_of[key] for key in new], output.store_spec)
             self._counts["store_failures"] += not arrived
-            self.manager.complete_store(new, one.context, arrived)
+            self.manager.complete_store(new, request.context, arrived)
         self._settle()
 
     def _prepare_store(self, keys: Collection[OffloadKey], context: ReqContext) -> PrepareStoreOutput | None:
@@ -219,8 +224,8 @@ class Engine:
     def _step(self) -> None:
         self._counts["steps"] += 1
         self.manager.on_schedule_end(STEP_END)
-        if self._announcer is not None:
-            self._announcer.drain()
+        if self._speaker is not None:
+            self._speaker.drain()
 
     def _settle(self) -> None:
         patience = Patience("the tiers at work", self._patience_s)

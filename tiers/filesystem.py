@@ -20,12 +20,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
+from tiers.argument import yes_or_no
 from tiers.backpressure import Backpressure
 from tiers.block_file import allows_direct, is_aligned, open_file, read_whole
 from tiers.block_folder import BlockFolder
 from tiers.block_kind import BlockKind, row_bytes
-from tiers.block_store import HEADER_BYTES, BlockCorruptError, BlockMissingError, header_of, verify
-from tiers.errors import TierError
+from tiers.block_store import (
+    HEADER_BYTES,
+    BlockCorruptError,
+    BlockMissingError,
+    BlockUnsureError,
+    header_of,
+    verify,
+)
+from tiers.errors import TierError, TierValueError
 from tiers.keys import OffloadKey
 from tiers.medium import Locality
 from tiers.storage import StorageTier
@@ -54,14 +62,17 @@ class FilesystemStore:
         fsync: bool = False,
         direct: bool = True,
     ) -> None:
+        path = checked_path(root)
         self.kind = BlockKind(block_bytes, layout)
         self._headers = threading.local()
+        yes_or_no("fsync", fsync)
+        yes_or_no("direct", direct)
         try:
-            self.folder = BlockFolder(os.fspath(root), self.kind, fsync=fsync)
+            self.folder = BlockFolder(path, self.kind, fsync=fsync)
             self.is_direct = allows_direct(self.folder.unfinished_in(self.folder.path)) and direct
         except (OSError, ValueError) as error:  # ValueError: a NUL in the name
             raise TierError(
-                f"cannot keep blocks in {os.fspath(root)!r}: {error}",
+                f"cannot keep blocks in {path!r}: {error}",
                 next_step="Give a folder in which files can be made, or the name of one that can be made.",
             ) from error
 
@@ -72,14 +83,27 @@ class FilesystemStore:
             return False
         header = self._header()
         header[:] = header_of(key, data)
-        self.folder.place(path, [header, data], direct=self.is_direct and is_aligned(data))
+        try:
+            self.folder.place(path, [header, data], direct=self.is_direct and is_aligned(data))
+        except OSError as error:
+            if self._may_hold(path):
+                raise BlockUnsureError(key, error) from error
+            raise
         return True
+
+    def _may_hold(self, path: str) -> bool:
+        """Whether a file whose writing failed may be there: it could not be taken away either."""
+        try:
+            return self.folder.holds(path)
+        except OSError:
+            return True
 
     def get(self, key: OffloadKey, into: memoryview) -> None:
         self.kind.check(into)
         try:
             file = open_file(self.folder.path_of(key), direct=self.is_direct and is_aligned(into))
         except FileNotFoundError:
+            self.folder.check_is_there()
             raise BlockMissingError(key) from None
         try:
             self._read(file, key, into)
@@ -93,16 +117,27 @@ class FilesystemStore:
         if done != expected:
             raise BlockCorruptError(key, f"a file of {done} bytes, not {expected}")
         verify(key, header, payload=into)
-        if time.time() - facts.st_mtime > USED_TO_THE_S:
+        if abs(time.time() - facts.st_mtime) > USED_TO_THE_S:  # either way: clocks are set back
             with suppress(OSError):  # a courtesy to the next process; this one has its block
                 os.utime(file)
 
     def delete(self, key: OffloadKey) -> None:
-        with suppress(FileNotFoundError):
+        try:
             os.unlink(self.folder.path_of(key))
+        except FileNotFoundError:
+            self.folder.check_is_there()
 
-    def holds(self, keys: Sequence[OffloadKey]) -> list[bool]:
-        return [self.folder.holds(self.folder.path_of(key)) for key in keys]
+    def holds(self, keys: Sequence[OffloadKey]) -> list[bool | None]:
+        answers, errors = list[bool | None](), list[OSError]()
+        for key in keys:
+            try:
+                answers.append(self.folder.holds(self.folder.path_of(key)))
+            except OSError as error:
+                answers.append(None)
+                errors.append(error)
+        if errors and len(errors) == len(keys):
+            raise errors[0]
+        return answers
 
     def inventory(self) -> Iterator[tuple[OffloadKey, int]]:
         """As ``BlockFolder.blocks``, which also tidies up."""
@@ -119,12 +154,22 @@ class FilesystemStore:
         return room
 
 
+def checked_path(path: object) -> str:
+    """``TierValueError`` unless this names something; whether it can be a folder is seen when it is made."""
+    named = os.fspath(path) if isinstance(path, str | os.PathLike) else None
+    if not (isinstance(named, str) and named):
+        raise TierValueError(f"path {path!r}", next_step="Give the name of a folder.")
+    return named
+
+
 class FilesystemTier(StorageTier):
     """A ``StorageTier`` over the ``FilesystemStore`` in the folder ``path``; a row of the primary is a block.
 
     ``layout``, ``fsync``, ``direct``: as the store's. ``shared``: other processes store there too.
     ``backpressure``: ask for no stores while the disk is too slow for them, by the marks of a local medium
-    or, where ``locality`` is REMOTE, of a network. Everything else, and what is raised, as ``StorageTier``.
+    or, where ``locality`` is REMOTE, of a network. Everything else, and what is raised, as ``StorageTier``;
+    ``TierError`` also if the folder cannot be listed. ``get_stats`` has ``inventory_skips``, by reason: files
+    in the folder that could not be read or tidied up, and are not in the books.
     """
 
     def __init__(
@@ -148,19 +193,31 @@ class FilesystemTier(StorageTier):
     ) -> None:
         where = None if locality is None else Locality(locality)  # a configuration says it in text
         marks = Backpressure.network if where is Locality.REMOTE else Backpressure.local
-        super().__init__(
-            offloading_spec,
-            primary_kv_view,
-            tier_type,
-            store=FilesystemStore(
-                path, block_bytes=row_bytes(primary_kv_view), layout=layout, fsync=fsync, direct=direct
-            ),
-            max_bytes=max_bytes,
-            max_blocks=max_blocks,
-            enable_events=enable_events,
-            locality=where,
-            shared=shared,
-            read_threads=read_threads,
-            write_threads=write_threads,
-            backpressure=marks() if backpressure else None,
+        use_backpressure = yes_or_no("backpressure", backpressure)
+        self._blocks = FilesystemStore(
+            path, block_bytes=row_bytes(primary_kv_view), layout=layout, fsync=fsync, direct=direct
         )
+        try:
+            super().__init__(
+                offloading_spec,
+                primary_kv_view,
+                tier_type,
+                store=self._blocks,
+                max_bytes=max_bytes,
+                max_blocks=max_blocks,
+                enable_events=enable_events,
+                locality=where,
+                shared=shared,
+                read_threads=read_threads,
+                write_threads=write_threads,
+                backpressure=marks() if use_backpressure else None,
+            )
+        except OSError as error:
+            raise TierError(
+                f"cannot list the blocks in {path!r}: {error}",
+                next_step="Make the folder readable, or move it.",
+            ) from error
+
+    def get_stats(self) -> Mapping[str, float]:
+        skips = {f"inventory_skips.{reason}": count for reason, count in self._blocks.folder.skipped.items()}
+        return {**super().get_stats(), **skips}

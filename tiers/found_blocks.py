@@ -52,7 +52,7 @@ def adopt(found: Sequence[OffloadKey], books: StorageBooks, *, work: BlockWork) 
     shelf, rooms, refused = books.shelf, list[Room](), list[OffloadKey]()
     pins: list[tuple[OffloadKey, Kept]] = []
     for key in found:
-        room = shelf.adopt(key, books.block_bytes)
+        room = books.adopt(key)
         if room is None:
             refused.append(key)
         else:

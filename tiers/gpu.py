@@ -183,6 +183,7 @@ class GPUBlockPool:
         in_use = self.num_blocks - self.free_count
         return {
             **self._counts,
+            **self._events.counts,
             "resident": len(self._index),
             "in_use": in_use,
             "free": self.free_count,
@@ -212,6 +213,7 @@ class GPUBlockPool:
     def check_integrity(self) -> None:
         """Raise ``AssertionError`` if any promise of this class does not hold now."""
         self._index.check_integrity()
+        self._events.check_integrity()
         assert 0 <= self._next_unused <= self.num_blocks, "more slots used than there are"
         assert min(self._readers, default=0) >= 0, "fewer than no readers"
         free = {slot for slot, readers in enumerate(self._readers) if not readers}

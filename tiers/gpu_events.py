@@ -2,37 +2,36 @@
 
 The sibling of ``tiers/offloading_event``: there keys are handed on to be described, here the block, its
 tokens and what came before it are at hand, so the event is whole at once. Everything is encoded when it is
-said: an event that cannot be encoded is refused before the books change. Taking swaps the buffer out.
+said: an event that cannot be encoded is refused before the books change.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
+from msgspec import Raw
 from msgspec.structs import replace
 
-from kvbus.events import NIL, AllBlocksCleared, BlockRemoved, BlockStored, Event, canonical_hash, tokens
+from kvbus.events import AllBlocksCleared, BlockRemoved, BlockStored, Event, canonical_hash, tokens
 from tiers.block_hash import ExtraKeys
 from tiers.errors import TierValueError
 from tiers.medium import Medium
+from tiers.numbered_buffer import EVENTS_MAX, NumberedBuffer
 from tiers.offloading_event import Reason
 
 GPU: Final = Medium.GPU.value
-NO_KEYS: Final = msgspec.Raw(NIL)
 
 
-class GPUEventBuffer:
-    """The events of the GPU tier since they were last taken. Not enabled, it keeps nothing and looks at
-    nothing.
+class GPUEventBuffer(NumberedBuffer[Event]):
+    """The events of the GPU tier. Not enabled, it keeps nothing and looks at nothing; never more than
+    ``events_max`` events.
     """
 
-    def __init__(self, *, enabled: bool) -> None:
-        self.enabled = enabled
-        self._numbers: Iterator[int] = itertools.count()
-        self._waiting: list[Event] = []
+    def __init__(self, *, enabled: bool, events_max: int = EVENTS_MAX) -> None:
+        super().__init__(replace, whose=GPU, enabled=enabled, events_max=events_max)
 
     def stored(
         self,
@@ -60,24 +59,23 @@ class GPUEventBuffer:
                 f"{len(extra_keys)} extra keys for {len(block_hashes)} blocks",
                 next_step="Give one entry a block, None where it has no extra keys.",
             )
-        self._waiting.append(
-            BlockStored(
-                list(map(canonical_hash, block_hashes)),
-                None if parent is None else canonical_hash(parent),
-                tokens(list(itertools.chain.from_iterable(token_ids))),
-                block_size,
-                medium=GPU,
-                extra_keys=NO_KEYS if extra_keys is None else tokens(extra_keys),
-                group_idx=group_idx,
-                emit_seq=next(self._numbers),
-            )
+        keys = None if extra_keys is None else Raw(msgspec.msgpack.encode(list(extra_keys)))
+        stored = BlockStored(
+            list(map(canonical_hash, block_hashes)),
+            None if parent is None else canonical_hash(parent),
+            tokens(list(itertools.chain.from_iterable(token_ids))),
+            block_size,
+            medium=GPU,
+            group_idx=group_idx,
+            emit_seq=next(self._numbers),
         )
+        self._add(stored if keys is None else replace(stored, extra_keys=keys))
 
     def removed(self, block_hashes: Sequence[bytes], reason: Reason, *, group_idx: int) -> None:
         """These blocks, a mention for each slot, are no longer there. No blocks, no event."""
         if not block_hashes or not self.enabled:
             return
-        self._waiting.append(
+        self._add(
             BlockRemoved(
                 list(map(canonical_hash, block_hashes)),
                 medium=GPU,
@@ -90,14 +88,4 @@ class GPUEventBuffer:
     def cleared(self) -> None:
         """No block of any group is there any more."""
         if self.enabled:
-            self._waiting.append(AllBlocksCleared(emit_seq=next(self._numbers)))
-
-    def take(self) -> list[Event]:
-        """Hand out what there is, oldest first, and forget it."""
-        taken, self._waiting = self._waiting, []
-        return taken
-
-    def number_from(self, numbers: Iterator[int]) -> None:
-        """Take ``emit_seq`` from this counter from now on; events not yet taken are numbered anew."""
-        self._numbers = numbers
-        self._waiting = [replace(event, emit_seq=next(numbers)) for event in self._waiting]
+            self._add(AllBlocksCleared(emit_seq=next(self._numbers)))

@@ -34,8 +34,8 @@ class HostMemory:
     first to come makes it and removes its name again, others wait up to ``join_seconds`` until it has its
     size. A name left by a process that died is joined like any other: give each run its own.
 
-    Raises ``TierValueError`` for fewer than 1 block, ``TierMemoryError`` if there is not so much memory or
-    the file does not get this size in time.
+    Raises ``TierValueError`` for fewer than 1 block, ``TierMemoryError`` if there is not so much memory, if
+    the file cannot be made or joined, or if it does not get this size in time.
     """
 
     def __init__(
@@ -53,18 +53,26 @@ class HostMemory:
         self.layout = layout
         self.nbytes = num_blocks * layout.row_bytes
         self._made: Path | None = None
-        region = self._anonymous() if path is None else self._shared(path, join_seconds)
+        region = self._region(path, join_seconds)
         # Nobody calls region.close(), which could unmap it under a tensor: both views keep it alive.
         shape = (num_blocks, layout.row_bytes)
         self._view: memoryview | None = memoryview(region).cast("B", shape)
         self._tensor: torch.Tensor | None = torch.frombuffer(region, dtype=torch.int8).view(shape)
         self.pinned = pin and register(self._tensor)
 
-    def _anonymous(self) -> mmap.mmap:
+    def _region(self, path: Path | None, join_seconds: float) -> mmap.mmap:
         try:
-            region = mmap.mmap(-1, self.nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        except OSError as error:
-            raise self._not_there(error.strerror) from error
+            return self._anonymous() if path is None else self._shared(path, join_seconds)
+        except (OSError, OverflowError, ValueError) as error:  # ValueError: a path with a NUL
+            raise TierMemoryError(
+                f"no {self.nbytes} bytes of memory for {self.num_blocks} slots: {error}",
+                next_step="Give fewer blocks, or make room."
+                if path is None
+                else "Make room, or give a path that can be written; all its users give the same sizes.",
+            ) from error
+
+    def _anonymous(self) -> mmap.mmap:
+        region = mmap.mmap(-1, self.nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         with contextlib.suppress(OSError):  # a kernel without huge pages copies a little slower
             region.madvise(mmap.MADV_HUGEPAGE)
         return region
@@ -79,9 +87,9 @@ class HostMemory:
             # Not ftruncate: memory that is not there would be a SIGBUS at some later write.
             os.posix_fallocate(fd, 0, self.nbytes)
             return mmap.mmap(fd, self.nbytes)
-        except OSError as error:
-            path.unlink()
-            raise self._not_there(error.strerror) from error
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
         finally:
             os.close(fd)
 
@@ -90,15 +98,9 @@ class HostMemory:
         with path.open("r+b") as file:
             while (size := os.fstat(file.fileno()).st_size) != self.nbytes:
                 if time.monotonic() >= deadline:
-                    raise self._not_there(f"{path} has {size} bytes after {join_seconds:g} s")
+                    raise TimeoutError(f"{path} has {size} bytes after {join_seconds:g} s")
                 time.sleep(LOOK_AGAIN_SECONDS)
             return mmap.mmap(file.fileno(), self.nbytes)
-
-    def _not_there(self, reason: str | None) -> TierMemoryError:
-        return TierMemoryError(
-            f"no {self.nbytes} bytes of memory for {self.num_blocks} slots: {reason}",
-            next_step="Give fewer blocks, or make room; all users of one file give the same sizes.",
-        )
 
     @property
     def view(self) -> memoryview:

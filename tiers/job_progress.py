@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from tiers.jobs import JobResult, TransferJob
 from tiers.kept import Kept
@@ -26,8 +27,14 @@ class JobProgress:
     """Resident blocks that the job reads, or found there already; one entry a pin."""
     landing: dict[OffloadKey, bool] = field(default_factory=dict)
     """Blocks that the job writes and that have not failed, and whether they were new to the medium."""
+    blocks: int = 0
+    """Blocks whose bytes have been moved."""
     begun: float = math.inf
     ended: float = -math.inf
+
+    @property
+    def kind(self) -> Literal["load", "store"]:
+        return "load" if self.job.is_promotion else "store"
 
     def resolve(self, key: OffloadKey, failure: str | None = None) -> bool:
         """One block is done. True if it was the last."""

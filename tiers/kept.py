@@ -23,11 +23,6 @@ class Landing(Struct, eq=False, gc=False):
 
 
 class Room(Struct, frozen=True):
-    """What must be deleted on the medium before the room is there: ``stranded`` again, and ``evicted``."""
+    """The blocks that must be deleted on the medium before the room is there, in the order of eviction."""
 
-    stranded: list[OffloadKey]
-    evicted: list[OffloadKey]
-
-    @property
-    def victims(self) -> list[OffloadKey]:
-        return [*self.stranded, *self.evicted]
+    victims: list[OffloadKey]

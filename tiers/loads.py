@@ -34,6 +34,7 @@ class Loads:
         pairs = list(zip(job.keys, job.block_ids.tolist(), strict=True))
         progress = JobProgress(job, len(pairs))
         self._under_way.add(progress)
+        self._books.begin(progress)
         shelf, reads = self._books.shelf, list[Read]()
         for key, slot in pairs:
             if shelf.is_resident(key):
@@ -48,12 +49,11 @@ class Loads:
         """Some blocks of a job were read, or not."""
         books, progress = self._books, done.job
         progress.moved(done.begun, done.ended)
-        books.seconds["read_seconds"] += done.ended - done.begun
         for outcome in done.blocks:
             progress.resolve(outcome.key, reason_of(outcome.error) if outcome.error else None)
             if outcome.error is None:
                 books.counts["loads"] += 1
-                books.counts["bytes_loaded"] += books.block_bytes
+                progress.blocks += 1
         self._end_if_over(progress)
 
     def _end_if_over(self, progress: JobProgress) -> None:

@@ -8,8 +8,9 @@ What is done with the bucket is ``tiers.s3``; what is kept and what leaves, ``ti
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from tiers.argument import whole_number, yes_or_no
 from tiers.backpressure import Backpressure
 from tiers.block_kind import row_bytes
 from tiers.errors import TierError
@@ -18,9 +19,6 @@ from tiers.storage import StorageTier
 
 if TYPE_CHECKING:
     from tiers.s3 import S3Store
-
-ASKING_CONNECTIONS: Final = 4
-"""For lookups, beside those of the threads that load and store."""
 
 
 class ObjectStoreTier(StorageTier):
@@ -45,6 +43,7 @@ class ObjectStoreTier(StorageTier):
         region: str | None = None,
         connect_timeout_s: float = 5.0,
         read_timeout_s: float = 20.0,
+        transfer_timeout_s: float = 60.0,
         max_attempts: int = 3,
         max_bytes: int | None = None,
         max_blocks: int | None = None,
@@ -57,6 +56,9 @@ class ObjectStoreTier(StorageTier):
     ) -> None:
         where = None if locality is None else Locality(locality)  # a configuration says it in text
         marks = Backpressure.local if where is Locality.LOCAL else Backpressure.network
+        use_backpressure = yes_or_no("backpressure", backpressure)
+        whole_number("read_threads", read_threads, at_least=1)
+        whole_number("write_threads", write_threads, at_least=1)
         store = store_class()(
             bucket,
             block_bytes=row_bytes(primary_kv_view),
@@ -66,8 +68,9 @@ class ObjectStoreTier(StorageTier):
             region=region,
             connect_timeout_s=connect_timeout_s,
             read_timeout_s=read_timeout_s,
+            transfer_timeout_s=transfer_timeout_s,
             max_attempts=max_attempts,
-            connections=read_threads + write_threads + ASKING_CONNECTIONS,
+            connections=read_threads + write_threads,
         )
         try:
             super().__init__(
@@ -83,8 +86,13 @@ class ObjectStoreTier(StorageTier):
                 read_threads=read_threads,
                 write_threads=write_threads,
                 task_bytes=0,  # a server is slow to answer, so each block is a task of its own
-                backpressure=marks() if backpressure else None,
+                backpressure=marks() if use_backpressure else None,
             )
+        except OSError as error:
+            raise TierError(
+                f"cannot list the blocks in the bucket {bucket!r}: {error}",
+                next_step="See what the server says, and its log.",
+            ) from error
         except BaseException:
             store.close()
             raise

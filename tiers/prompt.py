@@ -1,7 +1,9 @@
-"""A request as an engine sees it: the chain of its full blocks, by hash and by key.
+"""A request as an engine sees it: the chain of its blocks, by hash and by key.
 
 A trace names blocks by numbers and carries no tokens; so tokens are made up, from the number alone, and
-hashed as an engine hashes them: a block's hash stands for everything before it too. Pure.
+hashed as an engine hashes them: a block's hash stands for everything before it too. Every block counts as
+full, also the last of a prompt, which in a trace may be partial: hit shares published of traces count every
+reference. An engine that caches full blocks alone would not look that one up. Pure.
 """
 
 from __future__ import annotations

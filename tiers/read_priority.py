@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterable
 from queue import Empty, SimpleQueue
 from typing import Generic, Protocol, TypeVar
 
-from tiers.errors import TierContractError, TierValueError
+from tiers.argument import whole_number
+from tiers.errors import TierContractError
 
 T = TypeVar("T")
 
@@ -48,11 +49,8 @@ class ReadPriorityPool(Generic[T]):
     """
 
     def __init__(self, read_threads: int, write_threads: int, *, name: str = "tier") -> None:
-        if read_threads < 1 or write_threads < 1:
-            raise TierValueError(
-                f"{read_threads} read threads, {write_threads} write threads",
-                next_step="Give each kind at least one thread.",
-            )
+        whole_number("read_threads", read_threads, at_least=1)
+        whole_number("write_threads", write_threads, at_least=1)
         self.outstanding = 0
         self._loads: deque[Callable[[], T]] = deque()
         self._stores: deque[Callable[[], T]] = deque()

@@ -1,8 +1,9 @@
 """What went wrong at an object store, as the ``OSError`` that a disk would have raised.
 
 Whoever counts failures counts them by errno, whatever the medium. Foreign errors end here: nothing above
-knows botocore. The text is the server's own code and message, or what kind of connection failed; never a
-header, a signature or a credential.
+knows botocore. ENOENT is a server that says of this key that it is not there, and nothing else: a 404 without
+a word may be that of a gateway, or of a bucket that is away. The text is the server's own code and message,
+or what kind of connection failed; never a header, a signature or a credential.
 """
 
 from __future__ import annotations
@@ -29,8 +30,10 @@ from botocore.exceptions import (
     SSLError,
     TokenRetrievalError,
 )
+from botocore.parsers import ResponseParserError
 
 BY_CODE: Final = {
+    "NoSuchKey": errno.ENOENT,
     "NoSuchBucket": errno.ENXIO,
     "QuotaExceeded": errno.EDQUOT,
     "XMinioStorageFull": errno.ENOSPC,
@@ -41,7 +44,7 @@ BY_CODE: Final = {
 BY_STATUS: Final = {
     401: errno.EACCES,
     403: errno.EACCES,
-    404: errno.ENOENT,
+    404: errno.ENXIO,
     409: errno.EAGAIN,
     412: errno.EEXIST,
     413: errno.EFBIG,
@@ -70,7 +73,7 @@ def as_os_error(what: str) -> Iterator[None]:
         yield
     except ClientError as error:
         raise answered(error, what) from error
-    except BotoCoreError as error:
+    except (BotoCoreError, ResponseParserError) as error:
         number = next((number for kinds, number in BY_KIND if isinstance(error, kinds)), errno.EIO)
         raise OSError(number, type(error).__name__, what) from error
 

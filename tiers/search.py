@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tiers.copies import block_ids
 from tiers.keys import OffloadKey
 from tiers.manager import LookupResult
 from tiers.request import ReqContext
-from tiers.specs import CPULoadStoreSpec
+from tiers.specs import CPULoadStoreSpec, block_ids
 from tiers.tiering import TieringOffloadingManager
 
 CPU: Final = 1

@@ -1,13 +1,14 @@
 """What a storage tier keeps, by the books, and who has to leave when room is needed. Pure.
 
     absent ─begin_landing→ landing ─landed→ resident ─(victim, expel)→ leaving ─left→ absent
-                              └──abort→ absent                             └─stays→ stranded
+                              ├──abort→ absent                             └─stays→ stranded ─left→ absent
+                              └─may_lie→ stranded
 
-Bytes are counted twice over. *Booked* is what is, or will be, kept: it never exceeds the bound. *Used* is
-what may lie on the medium at this moment, so a block that is leaving counts until it is gone, and one that
-is landing counts from when its victims are. A block that cannot be deleted is *stranded*: nobody can read it
-any more, it still takes its room, and it is the first that is tried again when room is needed.
-Nothing here touches a medium, and nothing is announced.
+Bytes are counted twice over. *Booked* is what is, or will be, kept: it never exceeds the bound by itself.
+*Used* is what may lie on the medium at this moment, so a block that is leaving counts until it is gone, and
+one that is landing counts from when its victims are. A block that cannot be deleted, or that may lie there
+after a put that failed, is *stranded*: nobody can read it, and it takes its room in both, also while it is
+tried again, so that nobody builds on its going. Nothing here touches a medium, and nothing is announced.
 """
 
 from __future__ import annotations
@@ -15,8 +16,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection
 
-from tiers.amount import NOTHING, Amount
-from tiers.errors import TierValueError
+from tiers.amount import NOTHING, Amount, bound_of
 from tiers.kept import Kept, Landing, Room
 from tiers.keys import OffloadKey
 from tiers.lru import LRUCachePolicy
@@ -26,24 +26,19 @@ from tiers.request import ReqContext
 class Shelf:
     """At most ``max_blocks`` blocks and ``max_bytes`` payload bytes; None: no bound.
 
-    Raises ``TierValueError`` for a negative bound.
+    Raises ``TierValueError`` for a bound that is no number from 0 up.
     """
 
     def __init__(self, *, max_blocks: int | None = None, max_bytes: int | None = None) -> None:
-        bound = Amount(*(sys.maxsize if limit is None else limit for limit in (max_blocks, max_bytes)))
-        if not NOTHING.fits(bound):
-            raise TierValueError(
-                f"max_blocks {max_blocks}, max_bytes {max_bytes}", next_step="Give 0 or more of each."
-            )
-        self.bound = bound
+        self.bound = bound_of(max_blocks=max_blocks, max_bytes=max_bytes)
         self._resident: dict[OffloadKey, Kept] = {}
         self._order = LRUCachePolicy(sys.maxsize)
         self._landing: dict[OffloadKey, Landing] = {}
         self._leaving: dict[OffloadKey, Amount] = {}
         self._stranded: dict[OffloadKey, Amount] = {}
+        self._tried: set[OffloadKey] = set()
         self._kept = NOTHING
         self._evictable = NOTHING
-        self._stuck = NOTHING
         self._booked = NOTHING
         self._used = NOTHING
 
@@ -61,7 +56,7 @@ class Shelf:
 
     @property
     def stranded_count(self) -> int:
-        """Blocks that could not be deleted."""
+        """Blocks that lie there, or may, and that nobody can read."""
         return len(self._stranded)
 
     def is_resident(self, key: OffloadKey) -> bool:
@@ -71,7 +66,8 @@ class Shelf:
         return key in self._landing
 
     def is_leaving(self, key: OffloadKey) -> bool:
-        return key in self._leaving
+        """Whether it is being deleted, for the first time or again."""
+        return key in self._leaving or key in self._tried
 
     def is_stranded(self, key: OffloadKey) -> bool:
         return key in self._stranded
@@ -117,16 +113,16 @@ class Shelf:
         waits = size.fits(self.bound - self._booked) and not size.fits(self.bound - self._used)
         return next(iter(self._leaving), None) if waits else None
 
-    def begin_landing(self, key: OffloadKey, num_bytes: int) -> Room | None:
-        """Book an absent block, evicting as needed.
+    def begin_landing(self, key: OffloadKey, num_bytes: int, *, evict: bool = True) -> Room | None:
+        """Book an absent block, evicting as needed if ``evict``.
 
         None and no change if there is no room. The bytes may be written when the victims are deleted.
         """
         size, free_by_books = Amount(1, num_bytes), self.bound - self._booked
-        room, reserved = Room([], []), size
+        room, reserved = Room([]), size
         if not size.fits(free_by_books):
             free = (self.bound - self._used).at_least(NOTHING)
-            made = self._make_room(size - free_by_books.at_most(free))
+            made = self._make_room(size - free_by_books.at_most(free), evict=evict)
             if made is None:
                 return None
             room = made
@@ -137,32 +133,28 @@ class Shelf:
         self._used += reserved
         return room
 
-    def adopt(self, key: OffloadKey, num_bytes: int) -> Room | None:
-        """Keep an absent block that lies on the medium already, as if just used, and evict as needed.
+    def adopt(self, key: OffloadKey, num_bytes: int, *, evict: bool = True) -> Room | None:
+        """Keep an absent block that lies on the medium already, as if just used, and evict as needed if
+        ``evict``.
 
         None and no change if there is no room. Until the victims are deleted the medium holds too much.
         """
         size = Amount(1, num_bytes)
-        room = self._make_room(size - (self.bound - self._booked))
+        room = self._make_room(size - (self.bound - self._booked), evict=evict)
         if room is not None:
             self._booked += size
             self._used += size
             self._admit(key, size)
         return room
 
-    def _make_room(self, needed: Amount) -> Room | None:
-        """Turn enough stranded and resident blocks into leaving ones; None and no change if too few."""
-        room = Room([], [])
+    def _make_room(self, needed: Amount, *, evict: bool) -> Room | None:
+        """Turn enough resident blocks into leaving ones; None and no change if too few."""
+        room = Room([])
         if needed.fits(NOTHING):
             return room
-        if not needed.fits(self._stuck + self._evictable):
+        if not (evict and needed.fits(self._evictable)):
             return None
         found = NOTHING
-        for key in list(self._stranded):
-            if needed.fits(found):
-                return room
-            found += self.retry(key)
-            room.stranded.append(key)
         while not needed.fits(found):
             found += self._evict_one(room)
         return room
@@ -174,7 +166,7 @@ class Shelf:
         size = self._resident.pop(key).size
         self._evictable -= size
         self._take_out(key, size)
-        room.evicted.append(key)
+        room.victims.append(key)
         return size
 
     # Ways in and out
@@ -195,6 +187,12 @@ class Shelf:
         landing = self._landing.pop(key)
         self._booked -= landing.size
         self._used -= landing.reserved
+
+    def may_lie(self, key: OffloadKey) -> None:
+        """A landing block was not written, or was: nobody knows."""
+        size = self._landing[key].size
+        self.abort(key)
+        self.strand(key, size.bytes)
 
     def _admit(self, key: OffloadKey, size: Amount) -> None:
         kept = self._resident[key] = Kept(0, 0, size=size)
@@ -217,27 +215,32 @@ class Shelf:
 
     def left(self, key: OffloadKey) -> None:
         """A leaving block is deleted."""
-        self._used -= self._leaving.pop(key)
+        if key in self._tried:
+            self._tried.remove(key)
+            size = self._stranded.pop(key)
+            self._booked -= size
+        else:
+            size = self._leaving.pop(key)
+        self._used -= size
 
     def stays(self, key: OffloadKey) -> None:
         """A leaving block could not be deleted."""
+        if key in self._tried:
+            self._tried.remove(key)
+            return
         size = self._leaving.pop(key)
         self._used -= size
         self.strand(key, size.bytes)
 
     def strand(self, key: OffloadKey, num_bytes: int) -> None:
-        """This block lies on the medium, is not to be read, and could not be deleted."""
+        """This absent block lies on the medium, or may, and is not to be read."""
         size = self._stranded[key] = Amount(1, num_bytes)
-        self._stuck += size
         self._booked += size
         self._used += size
 
-    def retry(self, key: OffloadKey) -> Amount:
-        """A stranded block is about to be deleted once more; what would become free."""
-        size = self._leaving[key] = self._stranded.pop(key)
-        self._stuck -= size
-        self._booked -= size
-        return size
+    def retry(self, key: OffloadKey) -> None:
+        """A stranded block is about to be deleted once more."""
+        self._tried.add(key)
 
     def check_integrity(self) -> None:
         """Raise ``AssertionError`` if any promise of this class does not hold now."""
@@ -249,7 +252,7 @@ class Shelf:
         landing = sum((block.size for block in self._landing.values()), NOTHING)
         reserved = sum((block.reserved for block in self._landing.values()), NOTHING)
         stranded = sum(self._stranded.values(), NOTHING)
-        assert stranded == self._stuck, "stranded blocks are counted wrongly"
+        assert self._tried <= self._stranded.keys(), "a block is tried again that is not stuck"
         idle = sum((block.size for block in self._resident.values() if not block.ref_cnt), NOTHING)
         assert (kept, idle) == (self._kept, self._evictable), "kept blocks are counted wrongly"
         assert kept + landing + stranded == self._booked, "the books do not add up"

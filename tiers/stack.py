@@ -6,27 +6,26 @@ What is here is order alone: what is made after what, who is let go of last. Wha
 from __future__ import annotations
 
 import inspect
-from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
 
 from tiers.announcer import Announcer
-from tiers.engine import Engine
+from tiers.engine import ServingEngine
 from tiers.factory import SecondaryTierFactory
 from tiers.gpu import GPUBlockPool
 from tiers.medium import Medium
 from tiers.primary import CPUPrimaryTierOffloadingManager
 from tiers.secondary import SecondaryTierManager
-from tiers.stack_spec import CPU, StackSpec, TierSpec
+from tiers.stack_spec import CPU_NAME, StackSpec, TierSpec
 from tiers.storage import StorageTier
 from tiers.tally import Tally, TierTally
 from tiers.tiering import TieringOffloadingManager
 from tiers.torch_device import TorchDevice
-from tiers.transfer_times import RECENT, TransferTimes
+from tiers.transfer_times import TransferTimes
 from tiers.voices import Address
-from tiers.workload import Count
+from tiers.workload import RunCount
 
 
 class TierStack:
@@ -56,43 +55,43 @@ class TierStack:
                 manager, dict(zip(spec.names, addresses, strict=True)), gpu=self.gpu, when_full="wait"
             )
             opened.callback(self.announcer.close)
-            self.engine = Engine(self.gpu, manager, device=self.device, announcer=self.announcer)
+            self.engine = ServingEngine(self.gpu, manager, device=self.device, speaker=self.announcer)
             self._opened = opened.pop_all()
 
-    def tally(self, count: Count) -> Tally:
+    def tally(self, count: RunCount) -> Tally:
         """What a run came to: what was counted of its requests, and what each tier counted itself."""
-        tiers: list[GPUBlockPool | CPUPrimaryTierOffloadingManager | SecondaryTierManager]
-        tiers = [self.gpu, self.primary, *self.behind]
         media = [Medium.GPU, Medium.CPU, *(tier.medium for tier in self.behind)]
+        parts: list[GPUBlockPool | CPUPrimaryTierOffloadingManager | SecondaryTierManager]
+        parts = [self.gpu, self.primary, *self.behind]
+        stats = [part.get_stats() for part in parts]
+        # The CPU's books cannot tell a load by the GPU from one by a tier behind: the engine can.
+        loads = [0, self.engine.get_stats().get("loads", 0), *(s.get("loads", 0) for s in stats[2:])]
         said = self.announcer.get_stats()
-        found = []
-        for name, tier, medium, hits in zip(self.spec.names, tiers, media, count.hits, strict=True):
-            stats = tier.get_stats()
-            stores, loads = int(stats.get("stores", 0)), int(stats.get("loads", 0))
-            if name == CPU:
-                loads = self.device.times["load"].bytes // self.spec.block_bytes
-            found.append(
-                TierTally(
-                    name,
-                    "" if medium is None else str(medium),
-                    hits,
-                    stores,
-                    int(stats.get("evictions", 0)),
-                    int(stats.get("bytes_stored", stores * self.spec.block_bytes)),
-                    int(stats.get("bytes_loaded", loads * self.spec.block_bytes)),
-                    int(said.get(f"events.{name}", 0)),
-                )
+        tiers = [
+            TierTally(
+                tier=name,
+                medium="" if medium is None else str(medium),
+                hits=hits,
+                stores=int(counted.get("stores", 0)),
+                evictions=int(counted.get("evictions", 0)),
+                bytes_stored=int(counted.get("stores", 0)) * self.spec.block_bytes,
+                bytes_loaded=int(loaded) * self.spec.block_bytes,
+                events=int(said.get(f"events.{name}", 0)),
             )
-        return Tally(count.requests, count.block_refs, count.misses, count.mismatches, found)
+            for name, medium, hits, counted, loaded in zip(
+                self.spec.names, media, count.hits, stats, loads, strict=True
+            )
+        ]
+        return Tally(count.requests, count.block_refs, count.misses, count.mismatches, tiers)
 
     def transfer_times(self) -> Mapping[str, Mapping[str, TransferTimes]]:
         """How long each tier's transfers took: by its name, then ``load`` and ``store``. The GPU is left out:
         its copies are the CPU tier's.
         """
-        found: dict[str, Mapping[str, TransferTimes]] = {CPU: self.device.times}
+        found: dict[str, Mapping[str, TransferTimes]] = {CPU_NAME: self.device.times}
         for tier in self.behind:
             if isinstance(tier, StorageTier):
-                found[tier.tier_type] = times_of(tier)
+                found[tier.tier_type] = tier.transfer_times()
         return found
 
     def check_integrity(self) -> None:
@@ -120,15 +119,3 @@ def made(tier: TierSpec, primary_kv_view: memoryview) -> SecondaryTierManager:
     if "enable_events" in takes:
         config["enable_events"] = True
     return SecondaryTierFactory.create_secondary_tier(config, primary_kv_view)
-
-
-def times_of(tier: StorageTier) -> Mapping[str, TransferTimes]:
-    """What a storage tier counted, in the form of all tiers."""
-    stats, recent = tier.get_stats(), tier.transfer_times()
-    named = {"load": ("bytes_loaded", "read_seconds"), "store": ("bytes_stored", "write_seconds")}
-    return {
-        kind: TransferTimes(
-            int(stats.get(num_bytes, 0)), stats.get(seconds, 0.0), deque(recent[kind], maxlen=RECENT)
-        )
-        for kind, (num_bytes, seconds) in named.items()
-    }

@@ -10,13 +10,13 @@ kind of medium it is, the store knows alone.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import ClassVar, Final
 
+from tiers.argument import yes_or_no
 from tiers.async_lookup import AsyncLookup
 from tiers.backpressure import Backpressure
 from tiers.block_store import BlockStore
-from tiers.block_tasks import reason_of
 from tiers.block_work import BlockWork, Clock, DeletesDone, Done, LookupDone, ReadsDone, WritesDone
 from tiers.found_blocks import adopt, take_inventory
 from tiers.jobs import JobResult, TransferJob
@@ -25,12 +25,14 @@ from tiers.loads import Loads
 from tiers.manager import LookupResult
 from tiers.medium import Locality, Medium
 from tiers.offloading_event import EventBuffer, OffloadingEvent
+from tiers.primary_rows import PrimaryRows
 from tiers.read_priority import ReadPriorityPool, Workers
 from tiers.request import ReqContext, RequestOffloadingContext, ScheduleEndContext
 from tiers.secondary import SecondaryTierManager
 from tiers.shelf import Shelf
 from tiers.storage_books import StorageBooks
 from tiers.stores import Stores
+from tiers.transfer_times import TransferTimes
 
 TASK_BYTES: Final = 1 << 20
 
@@ -39,14 +41,15 @@ class StorageTier(SecondaryTierManager):
     """At most ``max_bytes`` payload bytes and ``max_blocks`` blocks lie on the medium (None: no bound).
 
     What lies there already is announced when the tier is opened, as far as it fits; the rest, used longest
-    ago, is deleted. A block that cannot be deleted takes its room until it can, so the bound is kept even
-    then; only blocks of other processes can exceed it, until as many are deleted.
+    ago, is deleted. A block that cannot be deleted, or that may lie there after a put whose answer was lost,
+    takes its room until it is deleted, which is tried again and again beside the stores; so the bound is kept
+    even then. Only blocks of other processes can exceed it, until as many are deleted.
 
     ``shared``: other processes store on the same medium, so a block that is not in the books is looked for
     there. ``task_bytes``: see ``BlockWork``. ``workers`` replaces the threads.
 
     The tier owns ``store`` and closes it, unless it refuses its arguments. Raises ``TierValueError`` for
-    sizes that are none, and what ``store.inventory`` raises.
+    arguments that are not of their type or size, and what ``store.inventory`` raises.
     """
 
     medium: ClassVar[Medium | None] = Medium.STORAGE
@@ -72,26 +75,26 @@ class StorageTier(SecondaryTierManager):
     ) -> None:
         super().__init__(offloading_spec, primary_kv_view, tier_type)
         self.locality = locality
-        self.shared = shared
+        self.shared = yes_or_no("shared", shared)
         self.backpressure = backpressure
         self._clock = clock
-        self._rows = primary_kv_view.cast("B") if primary_kv_view.nbytes else memoryview(b"")
-        self._row_bytes = primary_kv_view.strides[0] if primary_kv_view.strides else 0
+        self._rows = PrimaryRows(primary_kv_view)
+        self._is_over = False
         events = EventBuffer(
             Medium.STORAGE,
-            enabled=enable_events,
+            enabled=yes_or_no("enable_events", enable_events),
             locality=locality,
             ownership=tier_type,
             removal_expected=True,
         )
         self._shelf = Shelf(max_blocks=max_blocks, max_bytes=max_bytes)
-        self._books = StorageBooks(self._shelf, events, block_bytes=self._row_bytes)
+        self._books = StorageBooks(self._shelf, events, block_bytes=self._rows.row_bytes, clock=clock)
         self._questions = AsyncLookup()
         self._work = BlockWork(
             store,
             workers or ReadPriorityPool(read_threads, write_threads, name=tier_type),
-            row=self._row,
-            block_bytes=self._row_bytes,
+            row=self._rows.row,
+            block_bytes=self._rows.row_bytes,
             task_bytes=task_bytes,
             clock=clock,
         )
@@ -103,9 +106,6 @@ class StorageTier(SecondaryTierManager):
         except BaseException:
             self.shutdown()
             raise
-
-    def _row(self, slot: int) -> memoryview:
-        return self._rows[slot * self._row_bytes : (slot + 1) * self._row_bytes]
 
     # Reading
 
@@ -122,6 +122,8 @@ class StorageTier(SecondaryTierManager):
         return LookupResult.MISS
 
     def submit_load(self, job_metadata: TransferJob) -> None:
+        """Raises ``TierValueError`` for slots that the primary does not have; nothing has changed then."""
+        self._rows.check(job_metadata)
         self._loads.submit(job_metadata)
 
     def touch(self, keys: Collection[OffloadKey], req_context: ReqContext) -> None:
@@ -130,6 +132,8 @@ class StorageTier(SecondaryTierManager):
     # Writing
 
     def submit_store(self, job_metadata: TransferJob) -> None:
+        """Raises as ``submit_load``."""
+        self._rows.check(job_metadata)
         self._stores.submit(job_metadata)
 
     def refuses_stores(self) -> str | None:
@@ -144,8 +148,9 @@ class StorageTier(SecondaryTierManager):
         return self._books.take_finished()
 
     def on_schedule_end(self, context: ScheduleEndContext) -> None:  # noqa: ARG002
-        """Send the step's questions to the medium."""
+        """Send the step's questions to the medium, and try to delete what was stuck there."""
         self._poll()
+        self._work.delete(self._books.take_due())
         for batch, keys in self._questions.flush():
             self._work.ask(batch, keys)
 
@@ -160,8 +165,10 @@ class StorageTier(SecondaryTierManager):
         return self._work.is_outstanding or self._books.is_finished
 
     def drain_jobs(self) -> None:
-        """Carries out everything that was begun; the next store is measured as if it were the first."""
-        while self._work.is_outstanding:
+        """Carries out everything that was begun, except questions, which touch nothing; the next store is
+        measured as if it were the first.
+        """
+        while self._work.is_moving:
             self._book(self._work.wait())
         if self.backpressure is not None:
             self.backpressure.reset()
@@ -188,15 +195,13 @@ class StorageTier(SecondaryTierManager):
         """Blocks that were written, or should have been; not those that were there already."""
         if self.backpressure is not None:
             tried = sum(w.block is not None and (w.block.is_new or bool(w.block.error)) for w in done.blocks)
-            self.backpressure.stored(done.ended - done.begun, tried * self._row_bytes)
+            self.backpressure.stored(done.ended - done.begun, tried * self._rows.row_bytes)
 
     def _answer(self, done: LookupDone) -> None:
         """What other processes stored, and somebody waits for, is taken in."""
-        found = done.found
-        if isinstance(found, Exception):
-            self._books.counts[f"lookup_failures.{reason_of(found)}"] += 1
-            found = set()
-        waiting = self._questions.answered(done.batch, done.keys, found=found, now=self._clock())
+        for reason, count in done.answers.failures.items():
+            self._books.counts[f"lookup_failures.{reason}"] += count
+        waiting = self._questions.answered(done.batch, done.answers.found, now=self._clock())
         refused = adopt(list(waiting), self._books, work=self._work)
         for key in refused:
             for req_id in waiting[key]:
@@ -210,9 +215,11 @@ class StorageTier(SecondaryTierManager):
     def number_events(self, numbers: Iterator[int]) -> None:
         self._books.events.number_from(numbers)
 
-    def transfer_times(self) -> Mapping[str, Sequence[float]]:
-        """Seconds of the most recent jobs that moved bytes, under ``load`` and ``store``."""
-        return {kind: list(times) for kind, times in self._books.times.items()}
+    def transfer_times(self) -> Mapping[str, TransferTimes]:
+        """Of the jobs, under ``load`` and ``store``. Seconds are those between a job's submission and its
+        result with at least one such job under way, by the scheduler's clock.
+        """
+        return self._books.times
 
     def get_stats(self) -> Mapping[str, float]:
         stats = {**self._books.get_stats(), **self._questions.get_stats()}
@@ -225,12 +232,14 @@ class StorageTier(SecondaryTierManager):
 
     def shutdown(self) -> None:
         """Jobs that have not begun never report; those under way end first. Then the store is closed."""
+        self._is_over = True
         self._work.shutdown()
 
     def check_integrity(self) -> None:
         """Raise ``AssertionError`` if any promise of this class does not hold now."""
-        self._shelf.check_integrity()
+        self._books.check_integrity()
         self._questions.check_integrity()
         self._stores.check_integrity()
         self._loads.check_integrity()
-        assert self._work.is_outstanding or not (len(self._stores) or len(self._loads)), "a job is stuck"
+        jobs = len(self._stores) + len(self._loads)
+        assert self._is_over or self._work.is_outstanding or not jobs, "a job is stuck"

@@ -4,8 +4,9 @@ A block that is here already is a use and nothing more. One that another job is 
 fate. One that is leaving waits until it is gone, so that a delete never overtakes the store that follows
 it; so does one whose room is still being deleted. Every other block gets its room by the books at once and
 its bytes when the victims are deleted: one thread does both, in this order, so that nobody waits for a step
-in between. A job's new blocks become readable together, and one event says so. A block that fails gives
-its room back at once.
+in between. Where a victim cannot be deleted the block gets another one. A job's new blocks become readable
+together, and one event says so. A block that fails gives its room back at once, unless its put failed in a
+way that leaves open whether it lies there: then it takes its room until it is deleted.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 
 from tiers.async_lookup import AsyncLookup
-from tiers.block_tasks import Outcome, Write, Written, reason_of
+from tiers.block_tasks import Outcome, Write, reason_of
 from tiers.block_work import BlockWork, WritesDone
 from tiers.job_progress import JobProgress
 from tiers.jobs import TransferJob
@@ -25,8 +26,8 @@ from tiers.keys import OffloadKey
 from tiers.storage_books import StorageBooks
 
 
-class Deferred(Struct, frozen=True, eq=False):
-    """A block of a job that waits until another one, or an older self, is deleted."""
+class Wanted(Struct, frozen=True, eq=False):
+    """A block that a job wants stored, from this slot of the primary."""
 
     job: JobProgress
     key: OffloadKey
@@ -41,8 +42,10 @@ class Stores:
         self._work = work
         self._questions = questions
         self._under_way: set[JobProgress] = set()
-        self._joined: dict[OffloadKey, list[JobProgress]] = {}
-        self._deferred: dict[OffloadKey, list[Deferred]] = {}
+        self._joined: dict[OffloadKey, list[Wanted]] = {}
+        """Blocks that another job is writing."""
+        self._deferred: dict[OffloadKey, list[Wanted]] = {}
+        """Blocks that wait until another one, or an older self, is deleted."""
         self._waits_for: dict[OffloadKey, OffloadKey] = {}
 
     def __len__(self) -> int:
@@ -56,11 +59,12 @@ class Stores:
             slots.setdefault(key, slot)
         progress = JobProgress(job, len(slots))
         self._under_way.add(progress)
-        self._place([Deferred(progress, key, slot) for key, slot in slots.items()])
+        self._books.begin(progress)
+        self._place([Wanted(progress, key, slot) for key, slot in slots.items()])
         if not slots:
             self._end([progress])
 
-    def _place(self, blocks: Iterable[Deferred]) -> None:
+    def _place(self, blocks: Iterable[Wanted]) -> None:
         """Each goes where it belongs. Evictions are announced together, before anything is written."""
         rooms: list[Room] = []
         writes: dict[JobProgress, list[Write]] = {}
@@ -72,11 +76,11 @@ class Stores:
                 job.pins.append((key, shelf.pin(key)))
                 over += [job] if job.resolve(key) else []
             elif shelf.is_landing(key):
-                self._joined.setdefault(key, []).append(job)
+                self._joined.setdefault(key, []).append(block)
             elif (first := self._must_go_first(key)) is not None:
                 self._deferred.setdefault(first, []).append(block)
                 self._waits_for[key] = first
-            elif (room := shelf.begin_landing(key, self._books.block_bytes)) is None:
+            elif (room := self._books.begin_landing(key)) is None:
                 over += [job] if job.resolve(key, "no_room") else []
             else:
                 self._questions.withdraw(key)
@@ -96,7 +100,7 @@ class Stores:
         shelf = self._books.shelf
         if key in self._waits_for:
             return self._waits_for[key]
-        if shelf.is_stranded(key):
+        if shelf.is_stranded(key) and not shelf.is_leaving(key):
             shelf.retry(key)
             self._work.delete([key])
         return key if shelf.is_leaving(key) else shelf.blocking_delete(self._books.block_bytes)
@@ -104,25 +108,39 @@ class Stores:
     def book(self, done: WritesDone) -> None:
         """Some blocks of a job were written, or not."""
         done.job.moved(done.begun, done.ended)
-        self._books.seconds["write_seconds"] += done.ended - done.begun
-        over = [job for written in done.blocks for job in self._book_block(done.job, written)]
+        over: list[JobProgress] = []
+        again: list[Wanted] = []
+        for written in done.blocks:
+            for outcome in written.deleted:
+                self._books.deleted(outcome)
+            if written.block is None:
+                again += self._without_room(done.job, written.write)
+            else:
+                over += self._book_block(done.job, written.block)
         self._end(over)
+        self._place(again)
         self.resume([outcome for written in done.blocks for outcome in written.deleted])
 
-    def _book_block(self, job: JobProgress, written: Written) -> list[JobProgress]:
-        """Its room is its own, or is given back at once. The jobs that are over by this."""
-        shelf, key = self._books.shelf, written.write.key
-        for outcome in written.deleted:
-            self._books.deleted(outcome)
-        if written.block is not None:
-            shelf.victims_gone(key)
-            job.landing[key] = written.block.is_new
-        if written.error is None:
+    def _without_room(self, job: JobProgress, write: Write) -> list[Wanted]:
+        """A victim is stuck, and nothing was written: all who want the block look for room anew."""
+        del job.landing[write.key]
+        self._books.shelf.abort(write.key)
+        return [Wanted(job, write.key, write.slot), *self._joined.pop(write.key, ())]
+
+    def _book_block(self, job: JobProgress, outcome: Outcome) -> list[JobProgress]:
+        """Its room is its own, or is given back, or kept for what may lie there. The jobs over by this."""
+        shelf, key = self._books.shelf, outcome.key
+        shelf.victims_gone(key)
+        if outcome.error is None:
+            job.landing[key] = outcome.is_new
             return [job] if job.resolve(key) else []
         del job.landing[key]
-        shelf.abort(key)
-        failure = reason_of(written.error)
-        failed = [job, *self._joined.pop(key, ())]
+        if outcome.is_unsure:
+            self._books.may_lie(key)
+        else:
+            shelf.abort(key)
+        failure = reason_of(outcome.error)
+        failed = [job, *(wanted.job for wanted in self._joined.pop(key, ()))]
         return [one for one in failed if one.resolve(key, failure)]
 
     def resume(self, deleted: Iterable[Outcome]) -> None:
@@ -130,7 +148,7 @@ class Stores:
 
         One whose older self is stuck there fails.
         """
-        again: list[Deferred] = []
+        again: list[Wanted] = []
         over: list[JobProgress] = []
         for outcome in deleted:
             for block in self._deferred.pop(outcome.key, ()):
@@ -149,7 +167,8 @@ class Stores:
             progress = ending.popleft()
             self._under_way.remove(progress)
             landed = [key for key in progress.succeeded if key in progress.landing]
-            self._admit(landed, new=sum(progress.landing.values()))
+            progress.blocks = sum(progress.landing.values())
+            self._admit(landed, new=progress.blocks)
             ending += self._tell_joined(landed)
             self._books.end(progress, used=progress.succeeded)
 
@@ -160,14 +179,13 @@ class Stores:
             books.shelf.landed(key)
         books.events.stored(landed)
         books.counts["stores"] += new
-        books.counts["bytes_stored"] += new * books.block_bytes
         books.counts["stores_found"] += len(landed) - new
 
     def _tell_joined(self, landed: Sequence[OffloadKey]) -> list[JobProgress]:
         """Jobs that are over now because they waited for these blocks."""
         over = []
         for key in landed:
-            for joined in self._joined.pop(key, ()):
+            for joined in (wanted.job for wanted in self._joined.pop(key, ())):
                 joined.pins.append((key, self._books.shelf.pin(key)))
                 over += [joined] if joined.resolve(key) else []
         return over

@@ -42,7 +42,15 @@ class StreamCopier:
             try:
                 copies.run()
             finally:
-                end.record()  # also behind a failure: part of the copies may be queued already
+                self._end_at(end)  # also behind a failure: part of the copies may be queued already
+
+    def _end_at(self, end: torch.cuda.Event) -> None:
+        """Where there is no event to tell the end, wait for it: the blocks are given to others afterwards."""
+        try:
+            end.record()
+        except RuntimeError:
+            self._stream.synchronize()
+            raise
 
     def give_back(self, start: torch.cuda.Event, end: torch.cuda.Event) -> None:
         self._idle.append((start, end))

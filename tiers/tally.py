@@ -1,4 +1,4 @@
-"""What a run of an engine came to, tier by tier: counts that add up. Values only.
+"""What a run of an engine came to, in all and tier by tier: counts that add up. Values only.
 
 A block reference is a hit in the tier that supplied it, the GPU first, or a miss: hits and misses together
 are all block references.
@@ -6,13 +6,33 @@ are all block references.
 
 from __future__ import annotations
 
-from msgspec import Struct
+from msgspec import Struct, field
+
+
+class Totals(Struct, frozen=True):
+    """A whole run, or as much of it as there was time for."""
+
+    requests: int = 0
+    block_refs: int = 0
+    misses: int = 0
+    mismatches: int = 0
+
+    @property
+    def all_hits(self) -> int:
+        """Of every tier together."""
+        return self.block_refs - self.misses
+
+    @property
+    def hit_rate(self) -> float:
+        """Of all block references; 0 where there are none."""
+        return self.all_hits / self.block_refs if self.block_refs else 0.0
 
 
 class TierTally(Struct, frozen=True):
     """One tier. ``tier`` is its name, ``medium`` what its blocks lie on. ``stores``: blocks that became
     readable there; ``evictions``: blocks that left to make room. ``bytes_stored`` were written into it,
-    ``bytes_loaded`` read out of it for a tier above. ``events`` it has published.
+    ``bytes_loaded`` read out of it for a tier above: of its blocks, without what pads them. ``events`` it has
+    published.
     """
 
     tier: str
@@ -25,15 +45,7 @@ class TierTally(Struct, frozen=True):
     events: int = 0
 
 
-class Tally(Struct, frozen=True):
-    """A whole run, or as much of it as there was time for."""
+class Tally(Totals, frozen=True):
+    """All of it, with its tiers in order."""
 
-    requests: int
-    block_refs: int
-    misses: int
-    mismatches: int
-    tiers: list[TierTally]
-
-    @property
-    def hits(self) -> int:
-        return sum(tier.hits for tier in self.tiers)
+    tiers: list[TierTally] = field(default_factory=list)

@@ -2,18 +2,21 @@
 
 One thread a direction keeps the order. It cuts a large transfer into more parts than there are threads to
 copy them: one core alone does not fill the memory's bandwidth, and a thread that loses its core to the engine
-for a while must not hold up a whole half.
+for a while must not hold up a whole half. All threads are there before the first copy, so that none fails, or
+is left half done, for want of one.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Final
 
 from tiers.block_copies import BlockCopies
 from tiers.copier import CopyOutcome
+from tiers.errors import TierError
 
 PART_BYTES: Final = 2 << 20
 """A part of fewer bytes is not worth handing to a thread."""
@@ -24,12 +27,16 @@ log = logging.getLogger(__name__)
 
 
 class ThreadCopier:
-    """``threads``: how many copy one transfer together."""
+    """``threads``: how many copy one transfer together. Raises ``TierError`` if there cannot be so many."""
 
     def __init__(self, name: str, threads: int) -> None:
         self.max_parts = PARTS_A_THREAD * threads
-        self._order = ThreadPoolExecutor(1, thread_name_prefix=f"kvbus-{name}")
-        self._copying = ThreadPoolExecutor(threads, thread_name_prefix=f"kvbus-{name}-copy")
+        self._order = started(1, f"kvbus-{name}")
+        try:
+            self._copying = started(threads, f"kvbus-{name}-copy")
+        except BaseException:
+            self._order.shutdown()
+            raise
 
     def begin(self, copies: BlockCopies) -> FutureOutcome:
         return FutureOutcome(self._order.submit(self._copy, copies))
@@ -52,10 +59,33 @@ class ThreadCopier:
         if len(parts) == 1:
             parts[0].run()
             return
-        copying = [self._copying.submit(part.run) for part in parts]
-        wait(copying)  # all of them, also behind a failure: its slots are given to others
-        for part in copying:
-            part.result()
+        copying: list[Future[None]] = []
+        try:
+            for part in parts:
+                copying.append(self._copying.submit(part.run))
+        finally:
+            wait(copying)  # all of them, also behind a failure: its slots are given to others
+        for one in copying:
+            one.result()
+
+
+def started(threads: int, name: str) -> ThreadPoolExecutor:
+    """A pool whose threads are there already: each begins with a task that waits for the others."""
+    pool, meeting = ThreadPoolExecutor(threads, thread_name_prefix=name), threading.Barrier(threads + 1)
+    try:
+        for _ in range(threads):
+            pool.submit(meeting.wait)
+        meeting.wait()
+    except BaseException as error:
+        meeting.abort()
+        pool.shutdown(cancel_futures=True)
+        if not isinstance(error, RuntimeError):
+            raise
+        raise TierError(
+            f"{threads} threads cannot be started: {error}",
+            next_step="Allow this process more threads, or give fewer.",
+        ) from error
+    return pool
 
 
 class FutureOutcome:

@@ -27,8 +27,10 @@ from tiers.errors import TierValueError
 
 VOCABULARY: Final = 32_000
 MAX_LINE_BYTES: Final = 64 << 20
+TICKS_MAX: Final = 1e15
+"""Of a timestamp: thirty thousand years of milliseconds, and times since 1970 in them too."""
 
-Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+WholeNumber = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +61,10 @@ BAILIAN: Final = TraceFormat("bailian", 1, 16)
 class Line(Struct, frozen=True, gc=False):
     """The keys that both formats have, and the one by which Bailian's is told. Others are passed over."""
 
-    timestamp: Annotated[float, Meta(ge=0)]
-    hash_ids: tuple[Count, ...]
-    input_length: Count
-    output_length: Count
+    timestamp: Annotated[float, Meta(ge=0, le=TICKS_MAX)]
+    hash_ids: tuple[WholeNumber, ...]
+    input_length: WholeNumber
+    output_length: WholeNumber
     chat_id: Raw | UnsetType = UNSET
 
     @property
@@ -70,22 +72,21 @@ class Line(Struct, frozen=True, gc=False):
         return MOONCAKE if self.chat_id is UNSET else BAILIAN
 
 
-def read_trace(
-    path: str | Path, *, limit: int | None = None, trace_format: TraceFormat | None = None
-) -> Iterator[Request]:
+def read_trace(path: str | Path, *, limit: int | None = None) -> Iterator[Request]:
     """The requests of a file, in its order, at most ``limit`` of them; a name that ends in ``.gz`` is
-    unpacked on the way. Without ``trace_format`` the first line decides: one with a ``chat_id`` is Bailian's.
+    unpacked on the way. The first line decides its format: one with a ``chat_id`` is Bailian's.
 
     Raises ``TierValueError`` for a negative limit, and while reading: for a file that cannot be opened or
     holds no request, and for a line that is no request, with its number.
     """
     if limit is not None and limit < 0:
         raise TierValueError(f"a limit of {limit} requests", next_step="Give 0 or more, or none.")
-    return _requests(Path(path), limit, trace_format)
+    return _requests(Path(path), limit)
 
 
-def _requests(path: Path, limit: int | None, trace_format: TraceFormat | None) -> Iterator[Request]:
+def _requests(path: Path, limit: int | None) -> Iterator[Request]:
     is_empty = limit != 0
+    trace_format = None
     for line in islice(_read(path), limit):
         is_empty = False
         trace_format = trace_format or line.trace_format

@@ -12,6 +12,7 @@ from typing import Final
 
 import torch
 
+from tiers.argument import whole_number
 from tiers.block_copies import BlockCopies, join
 from tiers.copier import Copier
 from tiers.copy_plan import plan_copy
@@ -54,20 +55,22 @@ class CPUOffloadingWorker:
                 next_step="Make the memory for the layout of this KV cache.",
             )
         threads = torch.get_num_threads() if threads is None else threads
-        if threads < 1 or max_jobs < 1:
-            raise TierValueError(
-                f"{threads} threads, at most {max_jobs} jobs", next_step="Give 1 or more of each."
-            )
+        whole_number("threads", threads, at_least=1)
+        whole_number("max_jobs", max_jobs, at_least=1)
         self.blocks_per_chunk = blocks_per_chunk
         self.num_gpu_blocks = kv_caches.num_blocks
         self.num_cpu_blocks = host_memory.num_blocks
         self._groups = [
             [RefPieces(ref, kv_caches, host_memory) for ref in refs] for refs in kv_caches.group_refs
         ]
-        self._stores, self._loads = self._directions = tuple(
-            Direction(name, copier_for(kv_caches.device, name, threads), max_jobs=max_jobs)
-            for name in ("store", "load")
-        )
+        self._stores = Direction("store", copier_for(kv_caches.device, "store", threads), max_jobs=max_jobs)
+        try:
+            loading = copier_for(kv_caches.device, "load", threads)
+        except BaseException:
+            self._stores.shutdown()
+            raise
+        self._loads = Direction("load", loading, max_jobs=max_jobs)
+        self._directions = (self._stores, self._loads)
         self._is_shut_down = False
 
     def transfer_async(self, job_id: int, src: LoadStoreSpec, dst: LoadStoreSpec) -> None:

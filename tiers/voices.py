@@ -2,32 +2,31 @@
 
 A round in which any tier has something to say is published by every tier, empty or not, under the same
 ``ts``, so that a reader knows when it has a round whole (``kvbus.aggregator``); a round in which none has is
-not published. ``ts`` goes up strictly, also where the clock does not. It knows events and no tiers.
+not published. ``ts`` goes up strictly, also where the clock does not. A voice that fails, or a clock that
+does, costs nobody else a word. It knows events and no tiers.
 """
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Final, Literal, NamedTuple, Protocol
 
-from kvbus.errors import KvbusError
+from kvbus.dialects import MILLISECONDS_FROM
 from kvbus.events import Event
 from kvbus.feed import Feed
 from kvbus.publisher import Publisher
 from tiers.errors import TierContractError
-
-log = logging.getLogger(__name__)
+from tiers.unsaid import Unsaid
 
 FREE_PORT: Final = "tcp://127.0.0.1:*"
 
 
 class Voice(Protocol):
-    """What speaks for one tier. ``Publisher`` is one. A ``KvbusError`` or ``OSError`` means: not said."""
+    """What speaks for one tier. ``Publisher`` is one. An ``Exception``, whichever, means: not said."""
 
     def publish(self, events: Sequence[Event], *, ts: float) -> None: ...
 
@@ -73,6 +72,7 @@ class Voices:
         self._clock = clock
         self._last_ts = -math.inf
         self._counts: Counter[str] = Counter()
+        self._unsaid = Unsaid()
         with ExitStack() as opened:
             for place in tiers.values():
                 if isinstance(place, Address):
@@ -112,26 +112,32 @@ class Voices:
             self._counts[f"events.{name}"] += len(share)
             try:
                 voice.publish(share, ts=ts)
-            except (KvbusError, OSError) as error:
+            except Exception as error:  # a voice is anybody's; the other tiers must be heard
                 unheard.append(name)
-                self._note_unheard(name, error)
+                self._unsaid.note(f"dropped.{name}.unheard", error)
         return Drain(ts, shares, tuple(unheard))
 
     def _next_ts(self) -> float:
-        self._last_ts = max(self._clock(), math.nextafter(self._last_ts, math.inf))
+        self._last_ts = max(self._now(), math.nextafter(self._last_ts, math.inf))
         return self._last_ts
 
-    def _note_unheard(self, name: str, error: Exception) -> None:
-        count = f"dropped.{name}.unheard"
-        self._counts[count] += 1
-        if self._counts[count].bit_count() == 1:  # told at 1, 2, 4, 8 …: seen, but no load
-            log.warning("tier %s is not heard, %d drains so far: %s", name, self._counts[count], error)
+    def _now(self) -> float:
+        """What the clock says, if that is a time; else the time of the last round, so that one wrong reading
+        does not stay in every ``ts`` after it.
+        """
+        with suppress(Exception):  # the clock is the caller's, and what was taken must go out
+            now = float(self._clock())
+            if -MILLISECONDS_FROM <= now <= MILLISECONDS_FROM:
+                return now
+        self._counts["clock_faults"] += 1
+        return time.time() if math.isinf(self._last_ts) else self._last_ts
 
     def get_stats(self) -> Mapping[str, float]:
-        """``drains`` published; ``events.<tier>``; batches not published, ``dropped.<tier>.<cause>``:
-        ``unheard`` (the voice failed), and a publisher's own: ``queue_full``, ``unencodable``, ``at_close``.
+        """``drains`` published; ``events.<tier>``; ``clock_faults``: readings that were no time in seconds;
+        batches not published, ``dropped.<tier>.<cause>``: ``unheard`` (the voice failed), and a publisher's
+        own: ``queue_full``, ``unencodable``, ``at_close``.
         """
-        stats: dict[str, float] = dict(self._counts)
+        stats: dict[str, float] = {**self._counts, **self._unsaid.counts}
         for name, voice in zip(self.names, self._voices, strict=True):
             if isinstance(voice, Publisher):
                 dropped = voice.counts().dropped

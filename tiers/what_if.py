@@ -9,54 +9,41 @@ from __future__ import annotations
 import multiprocessing
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 from tiers.device import BooksOnly
-from tiers.engine import Engine
+from tiers.engine import ServingEngine
 from tiers.gpu import GPUBlockPool
 from tiers.memory import MemoryTier
 from tiers.primary import CPUPrimaryTierOffloadingManager
 from tiers.prompt import Prompt
+from tiers.stack_spec import StackSpec
 from tiers.tiering import TieringOffloadingManager
-from tiers.workload import Count, drive
+from tiers.workload import RunCount, drive
 
 Source = Callable[[], Sequence[Prompt]]
 """Gives the requests; has to be picklable where there is more than one process."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """One run: blocks in the GPU and the CPU tier, its cache policy, and the tiers behind by name, in order,
-    with their most blocks (None: no bound).
+def what_if(spec: StackSpec, prompts: Sequence[Prompt]) -> RunCount:
+    """Serve all ``prompts`` on books of the sizes of ``spec``. A tier behind the CPU is its bound in blocks,
+    whatever its type.
     """
-
-    gpu_blocks: int
-    cpu_blocks: int
-    policy: str = "lru"
-    behind: tuple[tuple[str, int | None], ...] = ()
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The tiers in the order of ``Count.hits``."""
-        return ("gpu", "cpu", *(name for name, _ in self.behind))
-
-
-def what_if(sizes: Sizes, prompts: Sequence[Prompt]) -> Count:
-    """Serve all ``prompts`` on books of these sizes."""
-    behind = [MemoryTier(tier_type=name, max_blocks=blocks) for name, blocks in sizes.behind]
-    primary = CPUPrimaryTierOffloadingManager(sizes.cpu_blocks, cache_policy=sizes.policy)
-    gpu = GPUBlockPool(sizes.gpu_blocks, block_size=1)
-    engine = Engine(gpu, TieringOffloadingManager(primary, behind), device=BooksOnly())
+    behind = [
+        MemoryTier(tier_type=tier.name, max_blocks=tier.most_blocks(spec.block_bytes)) for tier in spec.behind
+    ]
+    primary = CPUPrimaryTierOffloadingManager(spec.cpu_blocks, cache_policy=spec.policy)
+    gpu = GPUBlockPool(spec.gpu_blocks, block_size=1)
+    engine = ServingEngine(gpu, TieringOffloadingManager(primary, behind), device=BooksOnly())
     return drive(engine, prompts)
 
 
 def what_if_each(
-    runs: Sequence[Sizes], source: Source, *, processes: int = 1
-) -> Iterator[tuple[Sizes, Count]]:
+    runs: Sequence[StackSpec], source: Source, *, processes: int = 1
+) -> Iterator[tuple[StackSpec, RunCount]]:
     """Each run with what came of it, in the order of ``runs``, as it is done. Leaving early ends the rest."""
     if processes == 1:
         prompts = source()
-        yield from ((sizes, what_if(sizes, prompts)) for sizes in runs)
+        yield from ((spec, what_if(spec, prompts)) for spec in runs)
         return
     with multiprocessing.get_context("spawn").Pool(processes, _Worker.begin, (source,)) as pool:
         yield from zip(runs, pool.imap(_Worker.run, runs), strict=True)
@@ -73,5 +60,5 @@ class _Worker:
         cls.prompts = source()
 
     @classmethod
-    def run(cls, sizes: Sizes) -> Count:
-        return what_if(sizes, cls.prompts)
+    def run(cls, spec: StackSpec) -> RunCount:
+        return what_if(spec, cls.prompts)

@@ -9,67 +9,61 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable
+from typing import Final
 
-from tiers.engine import Engine, Served
+from msgspec import field
+
+from kvbus.replay import Pace, pause_until
+from tiers.engine import ServingEngine
 from tiers.prompt import Prompt
+from tiers.served import Served
+from tiers.tally import Totals
+
+NANOSECONDS_A_SECOND: Final = 1_000_000_000
 
 
-class Count:
-    """What was served so far, added up; ``hits[t]`` as in ``Served``, for ``tiers`` many."""
+class RunCount(Totals, frozen=True):
+    """What was served so far, added up; ``hits[t]`` as in ``Served``."""
 
-    def __init__(self, tiers: int) -> None:
-        self.requests = self.block_refs = self.misses = self.mismatches = 0
-        self.hits = [0] * tiers
+    hits: list[int] = field(default_factory=list)
 
-    def add(self, served: Served) -> None:
-        self.requests += 1
-        self.block_refs += served.blocks
-        self.misses += served.misses
-        self.mismatches += len(served.mismatches)
-        for tier, hits in enumerate(served.hits):
-            self.hits[tier] += hits
+    def plus(self, served: Served) -> RunCount:
+        """With one request more."""
+        return RunCount(
+            self.requests + 1,
+            self.block_refs + served.blocks,
+            self.misses + served.misses,
+            self.mismatches + len(served.mismatches),
+            [before + more for before, more in zip(self.hits, served.hits, strict=True)],
+        )
+
+
+OnServed = Callable[[Prompt, Served, RunCount], None]
+"""Hears of each request, with what came of it and of all so far."""
 
 
 def drive(
-    engine: Engine,
+    engine: ServingEngine,
     prompts: Iterable[Prompt],
     *,
     speed: float | None = None,
     stop: threading.Event | None = None,
-    on_served: Callable[[Prompt, Served], None] | None = None,
-) -> Count:
+    on_served: OnServed | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> RunCount:
     """Serve ``prompts`` in order; ``speed``: so many seconds of the trace in one, None: without a pause.
 
-    Ends after the present request when ``stop`` is set. Raises what ``Engine.serve`` raises.
+    Ends after the present request when ``stop`` is set. Raises what ``ServingEngine.serve`` raises.
     """
     stop = threading.Event() if stop is None else stop
-    count = Count(engine.num_tiers)
-    pace = Pace(speed)
+    count = RunCount(hits=[0] * engine.num_tiers)
+    pace, began = Pace(speed), clock()
     for prompt in prompts:
-        stop.wait(pace.seconds_until(prompt.arrival_s))
-        if stop.is_set():
+        due = began + pace.due_s(round(prompt.arrival_s * NANOSECONDS_A_SECOND))
+        if pause_until(due, pause=stop.wait, clock=clock):
             break
         served = engine.serve(prompt)
-        count.add(served)
+        count = count.plus(served)
         if on_served is not None:
-            on_served(prompt, served)
+            on_served(prompt, served, count)
     return count
-
-
-class Pace:
-    """When what happened at ``arrival_s`` of a trace is due; the first one asked about is due now."""
-
-    def __init__(self, speed: float | None, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._speed = speed
-        self._clock = clock
-        self._trace_began: float | None = None
-        self._began = clock()
-
-    def seconds_until(self, arrival_s: float) -> float:
-        """0 if it is due, or overdue."""
-        if self._speed is None:
-            return 0.0
-        if self._trace_began is None:
-            self._trace_began, self._began = arrival_s, self._clock()
-        due = self._began + (arrival_s - self._trace_began) / self._speed
-        return max(0.0, due - self._clock())

@@ -14,7 +14,7 @@ from tiers import (
     TieringOffloadingManager,
 )
 from tiers.announcer import Announcer
-from tiers.engine import Engine
+from tiers.engine import ServingEngine
 from tiers.gpu import GPUBlockPool
 from tiers.prompt import Prompt, prompts
 from tiers.trace import Request
@@ -85,11 +85,11 @@ class SmallEngine:
         names = ("gpu", "cpu", *(tier.tier_type for tier in self.behind))
         self.heard = {name: Heard() for name in names}
         self.announcer = Announcer(self.manager, self.heard, gpu=self.pool)
-        self.engine = Engine(
+        self.engine = ServingEngine(
             self.pool,
             self.manager,
             device=self.device,
-            announcer=self.announcer,
+            speaker=self.announcer,
             patience_s=patience_s,
         )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +16,7 @@ from tiers.block_store import (
     MAX_KEY_BYTES,
     BlockCorruptError,
     BlockMissingError,
+    BlockUnsureError,
     fault_of,
     header_of,
     verify,
@@ -80,6 +83,15 @@ def test_errors_are_the_systems_and_ours() -> None:
         assert isinstance(error, TierError)
         assert k("a").hex() in str(error)
         assert error.next_step
+
+
+def test_an_unsure_error_is_counted_by_its_cause() -> None:
+    """A put of which nobody knows what became is an OSError with the number of what failed."""
+    error = BlockUnsureError(k("a"), TimeoutError(errno.ETIMEDOUT, "no answer"))
+    assert isinstance(error, OSError)
+    assert error.errno == errno.ETIMEDOUT
+    assert k("a").hex() in str(error)
+    assert error.next_step
 
 
 def test_a_key_has_a_longest_length() -> None:
