@@ -15,7 +15,7 @@ from typing import Final
 from cli.amounts import count
 from tiers.errors import TierError
 from tiers.policy import CachePolicyFactory
-from tiers.stack_spec import StackSpec
+from tiers.serving.stack_spec import StackSpec
 
 RUNS_MAX: Final = 256
 

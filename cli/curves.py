@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 from cli.amounts import short
 from cli.axes import Axes, Value, value_of
 from cli.extras import extra
-from tiers.stack_spec import StackSpec
-from tiers.workload import RunCount
+from tiers.serving.stack_spec import StackSpec
+from tiers.serving.workload import RunCount
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes as Panel

@@ -11,9 +11,9 @@ from cli.amounts import share
 from cli.render import say, wants_colour
 
 if TYPE_CHECKING:
-    from tiers.prompt import Prompt
-    from tiers.served import Served
-    from tiers.workload import OnServed, RunCount
+    from tiers.serving.prompt import Prompt
+    from tiers.serving.served import Served
+    from tiers.serving.workload import OnServed, RunCount
 
 NAMED_MAX: Final = 10
 """Blocks that were wrong and are named; the others are counted."""

@@ -23,8 +23,8 @@ from kvbus.config import Settings
 if TYPE_CHECKING:
     from cli.run_flags import RunOptions, RunPlan
     from cli.self_record import SelfRecord
-    from tiers.stack import TierStack
-    from tiers.tally import Tally
+    from tiers.serving.stack import TierStack
+    from tiers.serving.tally import Tally
 
 EPILOG: Final = """\
 The first --tier is the CPU's, the others lie behind it, in order: fs:path=DIR, s3:bucket=NAME, memory,
@@ -152,8 +152,8 @@ def serve(plan: RunPlan, given: Settings) -> None:
     """Run the engine to the end of the trace, or until told to stop."""
     from cli.addresses import addresses, engine_flag, feeds_of
     from cli.self_record import SelfRecord
-    from tiers.prompt import prompts
-    from tiers.workload import drive
+    from tiers.serving.prompt import prompts
+    from tiers.serving.workload import drive
 
     stack_class = the_stack()
     requests = plan.options.requests()
@@ -180,7 +180,7 @@ def serve(plan: RunPlan, given: Settings) -> None:
 
 def introduce(options: RunOptions, engine_flag: str) -> None:
     """Where it can be watched, and what of it is not as in the trace."""
-    from tiers.trace import format_of
+    from tiers.serving.trace import format_of
 
     say(f"watch it with: kvbus tail {engine_flag}")
     if options.trace is None or not options.trace.is_file():  # a pipe cannot be read a second time
@@ -193,7 +193,7 @@ def introduce(options: RunOptions, engine_flag: str) -> None:
 def the_stack() -> type[TierStack]:
     """The class, with torch behind it. Raises ``ConfigError`` where that is not installed."""
     with extra("tiers", module="torch", what="moving blocks", otherwise="ask --what-if, which moves none"):
-        from tiers.stack import TierStack
+        from tiers.serving.stack import TierStack
     return TierStack
 
 

@@ -13,10 +13,10 @@ from cli.tier_flags import read_tiers
 from kvbus.config import faulty
 from kvbus.errors import KvbusError
 from kvbus.replay import speed as speed_of
-from tiers.prompt import Prompt, prompts
-from tiers.stack_spec import DEVICES, StackSpec
-from tiers.synthetic import synthetic
-from tiers.trace import Request, read_trace
+from tiers.serving.prompt import Prompt, prompts
+from tiers.serving.stack_spec import DEVICES, StackSpec
+from tiers.serving.synthetic import synthetic
+from tiers.serving.trace import Request, read_trace
 
 MADE_UP: Final = 1_000
 """Requests that are made up where nobody says how many."""

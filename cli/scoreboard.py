@@ -15,7 +15,7 @@ from cli.format import plain
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from tiers.tally import Tally
+    from tiers.serving.tally import Tally
     from tiers.transfer_times import TransferTimes
 
     Times = Mapping[str, Mapping[str, TransferTimes]]

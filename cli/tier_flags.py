@@ -20,7 +20,7 @@ from cli.amounts import count, size
 from tiers.errors import TierValueError
 from tiers.factory import SecondaryTierFactory
 from tiers.policy import CachePolicyFactory
-from tiers.stack_spec import TierSpec
+from tiers.serving.stack_spec import TierSpec
 
 NOT_SAID_HERE: Final = ("offloading_spec", "primary_kv_view", "tier_type", "enable_events", "store")
 CPU_BLOCKS: Final = 1_000

@@ -17,9 +17,9 @@ from cli.run_flags import RunPlan
 from cli.stat import terminal
 from cli.status import status_line
 from kvbus.config import Settings
-from tiers.stack_spec import StackSpec
-from tiers.what_if import what_if_each
-from tiers.workload import RunCount
+from tiers.serving.stack_spec import StackSpec
+from tiers.serving.what_if import what_if_each
+from tiers.serving.workload import RunCount
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -67,5 +67,5 @@ class SecondaryTierFactory:
 
 
 SecondaryTierFactory.register_tier("memory", "tiers.memory", "MemoryTier")
-SecondaryTierFactory.register_tier("fs", "tiers.filesystem", "FilesystemTier")
-SecondaryTierFactory.register_tier("s3", "tiers.objectstore", "ObjectStoreTier")
+SecondaryTierFactory.register_tier("fs", "tiers.filesystem.tier", "FilesystemTier")
+SecondaryTierFactory.register_tier("s3", "tiers.objectstore.tier", "ObjectStoreTier")

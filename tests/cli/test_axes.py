@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cli.axes import axes_of, count_runs, read_axes, runs_of, value_of
-from tiers.stack_spec import StackSpec, TierSpec
+from tiers.serving.stack_spec import StackSpec, TierSpec
 
 FS, S3 = TierSpec("fs", "fs", {"path": "/x"}), TierSpec("s3", "s3", {"max_blocks": 5})
 BASE = StackSpec(100, 200, behind=(FS, S3))

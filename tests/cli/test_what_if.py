@@ -11,11 +11,11 @@ from typer.testing import CliRunner
 
 from cli.curves import Curves, curves, dress, longest, looks, the_figure
 from cli.main import app
-from tiers.prompt import prompts
-from tiers.stack_spec import StackSpec, TierSpec
-from tiers.synthetic import synthetic
-from tiers.what_if import what_if
-from tiers.workload import RunCount
+from tiers.serving.prompt import prompts
+from tiers.serving.stack_spec import StackSpec, TierSpec
+from tiers.serving.synthetic import synthetic
+from tiers.serving.what_if import what_if
+from tiers.serving.workload import RunCount
 
 AXES = {"gpu-blocks", "cpu.blocks", "policy", "memory.max_blocks"}
 WANTED = ("run", "--limit", "60", "--seed", "4", "--what-if", "gpu-blocks=64|128,policy=lru|arc")

@@ -33,8 +33,8 @@ from tiers import (
     TieringOffloadingManager,
     TransferJob,
 )
-from tiers.filesystem import FilesystemTier
-from tiers.storage import StorageTier
+from tiers.filesystem.tier import FilesystemTier
+from tiers.storage.tier import StorageTier
 
 STEP = ScheduleEndContext((), ())
 BLOCKS = 4

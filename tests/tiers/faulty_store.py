@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from tiers import OffloadKey
-from tiers.block_store import BlockCorruptError, BlockMissingError, BlockUnsureError
+from tiers.storage.block_store import BlockCorruptError, BlockMissingError, BlockUnsureError
 
 
 class FaultyStore:

@@ -13,11 +13,11 @@ from tiers import (
     OffloadKey,
     TieringOffloadingManager,
 )
-from tiers.announcer import Announcer
-from tiers.engine import ServingEngine
-from tiers.gpu import GPUBlockPool
-from tiers.prompt import Prompt, prompts
-from tiers.trace import Request
+from tiers.gpu.pool import GPUBlockPool
+from tiers.serving.engine import ServingEngine
+from tiers.serving.prompt import Prompt, prompts
+from tiers.serving.trace import Request
+from tiers.voice.announcer import Announcer
 
 ROW_BYTES = 48
 

@@ -20,9 +20,9 @@ from tiers import (
     TieringOffloadingManager,
     TierValueError,
 )
-from tiers.announcer import Announcer
-from tiers.description import BlockDescription
-from tiers.voices import Address
+from tiers.voice.announcer import Announcer
+from tiers.voice.description import BlockDescription
+from tiers.voice.voices import Address
 
 STEP = ScheduleEndContext([], [])
 

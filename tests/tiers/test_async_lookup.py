@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from tests.tiers.words import k, keys
 from tiers import OffloadKey
-from tiers.async_lookup import AsyncLookup
 from tiers.errors import TierValueError
+from tiers.storage.async_lookup import AsyncLookup
 
 
 def test_a_question_goes_out_once() -> None:

@@ -16,9 +16,9 @@ from kvbus import BlockRemoved, BlockStored, EndpointError, Event, token_list
 from tests.tiers.hearing import Ear, Heard, events_of
 from tests.tiers.words import k, keys
 from tiers import CPUOffloadingManager, MemoryTier, TieringOffloadingManager, TierValueError
-from tiers.attach import attach
-from tiers.description import BlockDescription
-from tiers.voices import Address, Voices
+from tiers.voice.attach import attach
+from tiers.voice.description import BlockDescription
+from tiers.voice.voices import Address, Voices
 
 
 class Where(Enum):

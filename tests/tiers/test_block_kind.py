@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tiers import TierContractError, TierValueError
-from tiers.block_kind import BlockKind
+from tiers.storage.block_kind import BlockKind
 
 
 def test_the_same_facts_are_one_kind() -> None:

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from tests.tiers.words import k
 from tiers import OffloadKey
-from tiers.block_store import (
+from tiers.errors import TierError, TierValueError
+from tiers.storage.block_store import (
     FIELDS,
     HEADER_BYTES,
     MAX_KEY_BYTES,
@@ -21,7 +22,6 @@ from tiers.block_store import (
     header_of,
     verify,
 )
-from tiers.errors import TierError, TierValueError
 
 KEYS = st.binary(min_size=4, max_size=40).map(OffloadKey)
 PAYLOADS = st.binary(max_size=200)

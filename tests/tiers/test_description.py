@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from kvbus.events import BlockStored, canonical_hash, token_list
 from tests.tiers.words import k
-from tiers.description import BlockDescription, Descriptions
 from tiers.errors import TierValueError
+from tiers.voice.description import BlockDescription, Descriptions
 
 PRIMARY, BEHIND = 0, 1
 

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from kvbus.events import BlockRemoved, BlockStored, canonical_hash, token_list
 from tests.tiers.small_engine import SmallEngine, asked
 from tiers import TierContractError
-from tiers.device import BooksOnly
-from tiers.engine import ServingEngine
 from tiers.errors import TierStalledError
-from tiers.gpu import GPUBlockPool
-from tiers.tiering import TieringOffloadingManager
-from tiers.trace import tokens_of
+from tiers.gpu.pool import GPUBlockPool
+from tiers.serving.device import BooksOnly
+from tiers.serving.engine import ServingEngine
+from tiers.serving.trace import tokens_of
+from tiers.tiering.manager import TieringOffloadingManager
 
 TWICE = [(1, 2, 3), (4, 5, 6), (1, 2, 3)]
 

@@ -19,15 +19,15 @@ from hypothesis import strategies as st
 
 from tests.tiers.words import k, keys
 from tiers import OffloadKey, TierContractError, TierError, TierValueError
-from tiers.block_file import is_aligned
-from tiers.block_store import (
+from tiers.filesystem.file import is_aligned
+from tiers.filesystem.tier import FilesystemStore
+from tiers.storage.block_store import (
     FIELDS,
     HEADER_BYTES,
     BlockCorruptError,
     BlockMissingError,
     BlockUnsureError,
 )
-from tiers.filesystem import FilesystemStore
 
 ROOT = Path(__file__).resolve().parents[2]
 PAYLOAD = 8192
@@ -575,7 +575,7 @@ def test_a_clock_that_was_set_back(store: FilesystemStore) -> None:
 HAMMER = """
 import random, sys, time
 from tests.tiers.test_filesystem import content, memory, opened, PAYLOAD, Path, k
-from tiers.block_store import BlockMissingError
+from tiers.storage.block_store import BlockMissingError
 root, seed, seconds = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
 store, chance, into, done = opened(root), random.Random(seed), memory(PAYLOAD), [0] * 5
 names = [k(str(number)) for number in range(12)]

@@ -14,7 +14,7 @@ from tests.tiers.storage_rows import ROW_BYTES, Rows
 from tests.tiers.words import k, keys
 from tiers import Locality, LookupResult, TierError, TierValueError
 from tiers.factory import SecondaryTierFactory
-from tiers.filesystem import FilesystemTier
+from tiers.filesystem.tier import FilesystemTier
 
 
 def opened(root: Path, **options: Any) -> Rows:

@@ -15,7 +15,7 @@ from kvbus.dialects import DialectReader
 from kvbus.events import EventBatch
 from tests.tiers.slow_gpu import Said, SlowPool
 from tiers.errors import TierContractError, TierValueError
-from tiers.gpu import GPUBlockPool
+from tiers.gpu.pool import GPUBlockPool
 
 # A pocket language: a block is a letter, its hash ends with the letter's code, its tokens are two of it.
 

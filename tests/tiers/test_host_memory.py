@@ -17,8 +17,8 @@ from tiers import (
     TierMemoryError,
     TierValueError,
 )
-from tiers.host_memory import HostMemory
 from tiers.row_layout import RowLayout
+from tiers.transfer.host_memory import HostMemory
 
 LAYOUT = RowLayout((1000, 24), blocks_per_chunk=5)  # 5120 bytes: two pages a row
 
@@ -183,7 +183,7 @@ def test_joining_a_file_of_another_size(tmp_path: Path) -> None:
 @pytest.mark.skipif(torch.cuda.is_available(), reason="with CUDA it would be pinned")
 def test_pinning_without_cuda_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     """Memory that cannot be pinned is unpinned memory, and a warning says so."""
-    with caplog.at_level(logging.WARNING, logger="tiers.host_memory"):
+    with caplog.at_level(logging.WARNING, logger="tiers.transfer.host_memory"):
         memory = HostMemory(1, LAYOUT, pin=True)
     assert not memory.pinned
     assert "stays unpinned" in caplog.text

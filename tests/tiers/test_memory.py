@@ -13,7 +13,7 @@ from tests.tiers.words import REQUEST, k, keys, say
 from tiers import JobResult, LookupResult, MemoryTier, ScheduleEndContext, TierValueError, TransferJob
 from tiers.keys import OffloadKey
 from tiers.request import ReqContext
-from tiers.storage import StorageTier
+from tiers.storage.tier import StorageTier
 
 STEP = ScheduleEndContext((), ())
 SOMEBODY_ELSE = ReqContext("somebody else")

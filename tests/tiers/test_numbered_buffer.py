@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.tiers.words import k, keys
 from tiers import EventBuffer, Medium, OffloadingEvent, TierValueError
-from tiers.gpu_events import GPUEventBuffer
+from tiers.gpu.events import GPUEventBuffer
 from tiers.numbered_buffer import NumberedBuffer
 
 

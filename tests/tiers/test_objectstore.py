@@ -19,10 +19,10 @@ from tests.tiers.s3_stand_in import StandIn, serving
 from tests.tiers.storage_rows import ROW_BYTES
 from tests.tiers.words import k, keys
 from tiers import LookupResult, TierContractError, TierError, TierValueError
-from tiers.block_store import HEADER_BYTES, BlockCorruptError, BlockMissingError
 from tiers.factory import SecondaryTierFactory
-from tiers.objectstore import ObjectStoreTier
-from tiers.s3 import S3Store
+from tiers.objectstore.store import S3Store
+from tiers.objectstore.tier import ObjectStoreTier
+from tiers.storage.block_store import HEADER_BYTES, BlockCorruptError, BlockMissingError
 
 pytestmark = pytest.mark.usefixtures("credentials")
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tiers.errors import TierContractError, TierValueError
-from tiers.read_priority import ReadPriorityPool
+from tiers.storage.read_priority import ReadPriorityPool
 
 
 @contextmanager

@@ -15,14 +15,14 @@ import pytest
 from tests.tiers.s3_bucket import PAYLOAD
 from tests.tiers.s3_stand_in import StandIn, serving
 from tests.tiers.words import k, keys
-from tiers.block_store import (
+from tiers.objectstore.store import ASKERS, S3Store
+from tiers.storage.block_store import (
     HEADER_BYTES,
     BlockCorruptError,
     BlockMissingError,
     BlockUnsureError,
     header_of,
 )
-from tiers.s3 import ASKERS, S3Store
 
 pytestmark = pytest.mark.usefixtures("credentials")
 

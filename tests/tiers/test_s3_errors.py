@@ -22,7 +22,7 @@ from botocore.exceptions import (
 )
 from botocore.parsers import ResponseParserError
 
-from tiers.s3_errors import as_os_error
+from tiers.objectstore.errors import as_os_error
 
 URL = "http://127.0.0.1"
 

@@ -9,10 +9,10 @@ import pytest
 
 from tests.tiers.words import REQUEST, k
 from tiers import OffloadKey
-from tiers.amount import Amount
 from tiers.errors import TierValueError
-from tiers.kept import Kept
-from tiers.shelf import Shelf
+from tiers.storage.amount import Amount
+from tiers.storage.kept import Kept
+from tiers.storage.shelf import Shelf
 
 
 class Medium:

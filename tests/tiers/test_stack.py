@@ -11,14 +11,14 @@ from kvbus.log import Received
 from kvbus.subscriber import Subscriber
 from tests.cli.processes import until
 from tiers.errors import TierError, TierValueError
-from tiers.prompt import Prompt, prompts
-from tiers.stack import TierStack
-from tiers.stack_spec import StackSpec, TierSpec
-from tiers.synthetic import ChatTraffic, synthetic
-from tiers.tally import Tally
-from tiers.voices import Address
-from tiers.what_if import what_if
-from tiers.workload import drive
+from tiers.serving.prompt import Prompt, prompts
+from tiers.serving.stack import TierStack
+from tiers.serving.stack_spec import StackSpec, TierSpec
+from tiers.serving.synthetic import ChatTraffic, synthetic
+from tiers.serving.tally import Tally
+from tiers.serving.what_if import what_if
+from tiers.serving.workload import drive
+from tiers.voice.voices import Address
 
 BLOCK_BYTES = 4_096
 

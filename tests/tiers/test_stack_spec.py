@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tiers.stack_spec import StackSpec, TierSpec
+from tiers.serving.stack_spec import StackSpec, TierSpec
 
 
 def test_bounds_in_blocks() -> None:

@@ -31,9 +31,9 @@ from tiers import (
     TierValueError,
     TransferJob,
 )
-from tiers.backpressure import Backpressure
-from tiers.block_store import BlockUnsureError
-from tiers.storage import StorageTier
+from tiers.storage.backpressure import Backpressure
+from tiers.storage.block_store import BlockUnsureError
+from tiers.storage.tier import StorageTier
 
 STEP = ScheduleEndContext((), ())
 SLOTS, SLOT_BYTES = 16, 8

@@ -15,10 +15,10 @@ from tests.tiers.seeded_workers import SeededWorkers
 from tests.tiers.slow_storage import Ended, SlowStorage
 from tests.tiers.words import short
 from tiers import OffloadKey, ReqContext, ScheduleEndContext, TransferJob, make_offload_key
-from tiers.block_store import BlockCorruptError, BlockMissingError, BlockUnsureError
-from tiers.block_tasks import Outcome
-from tiers.block_work import DeletesDone, Done, LookupDone, ReadsDone, WritesDone
-from tiers.storage import StorageTier
+from tiers.storage.block_store import BlockCorruptError, BlockMissingError, BlockUnsureError
+from tiers.storage.block_tasks import Outcome
+from tiers.storage.block_work import DeletesDone, Done, LookupDone, ReadsDone, WritesDone
+from tiers.storage.tier import StorageTier
 
 SLOTS, SLOT_BYTES = 512, 4
 KEYS = [make_offload_key(bytes([n]), 0) for n in range(9)]

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import torch
 
-from tiers.block_copies import BlockCopies
-from tiers.stream_copier import StreamCopier
+from tiers.transfer.block_copies import BlockCopies
+from tiers.transfer.stream_copier import StreamCopier
 
 COPIES = BlockCopies([torch.ones(4, dtype=torch.int8)], [torch.zeros(4, dtype=torch.int8)], np.array([4]))
 

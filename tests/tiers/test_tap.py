@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tiers.errors import TierValueError
-from tiers.tap import Tap
+from tiers.voice.tap import Tap
 
 
 class Tier:

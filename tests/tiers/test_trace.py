@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tiers.errors import TierValueError
-from tiers.trace import BAILIAN, MOONCAKE, Request, format_of, read_trace, tokens_of
+from tiers.serving.trace import BAILIAN, MOONCAKE, Request, format_of, read_trace, tokens_of
 
 TRACES = Path(__file__).resolve().parents[3] / "shared" / "traces"
 
@@ -117,7 +117,7 @@ def test_a_bad_line(trace: Path, line: str, why: str) -> None:
 
 def test_a_line_without_end(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A line longer than the limit is refused without being read whole."""
-    monkeypatch.setattr("tiers.trace.MAX_LINE_BYTES", 1 << 20)
+    monkeypatch.setattr("tiers.serving.trace.MAX_LINE_BYTES", 1 << 20)
     trace.write_text(MOONCAKE_LINES + " " * (3 << 20))
     with pytest.raises(TierValueError, match="line 3 is no request: longer than 1 MiB"):
         list(read_trace(trace))

@@ -26,11 +26,11 @@ from tiers import (
     TierValueError,
     TransferResult,
 )
-from tiers.block_copies import BlockCopies
-from tiers.host_memory import HostMemory
-from tiers.kv_caches import CacheRef, CanonicalKVCaches, allocate_kv_caches
 from tiers.row_layout import RowLayout
-from tiers.transfer import CPUOffloadingWorker
+from tiers.transfer.block_copies import BlockCopies
+from tiers.transfer.host_memory import HostMemory
+from tiers.transfer.kv_caches import CacheRef, CanonicalKVCaches, allocate_kv_caches
+from tiers.transfer.worker import CPUOffloadingWorker
 
 DEADLINE = 60.0
 
@@ -153,8 +153,8 @@ def test_every_byte_and_no_other(setup: Setup, to_cpu: bool) -> None:
     tiny = setup is not LARGE
     with contextlib.ExitStack() as limits:
         if tiny:  # so that small set-ups are cut up like large ones
-            limits.enter_context(mock.patch("tiers.pieces.LONGEST", 3))
-            limits.enter_context(mock.patch("tiers.thread_copier.PART_BYTES", 32))
+            limits.enter_context(mock.patch("tiers.transfer.pieces.LONGEST", 3))
+            limits.enter_context(mock.patch("tiers.transfer.thread_copier.PART_BYTES", 32))
         kv_caches, memory = setup.allocate()
         carry_out(setup, kv_caches, memory, to_cpu=to_cpu)
         memory.close()
@@ -206,7 +206,7 @@ def test_a_failed_copy_is_a_result(
 
 def test_a_failed_part_waits_for_the_others(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
     """A transfer is not over while any part of it still writes, even if another part has failed."""
-    monkeypatch.setattr("tiers.thread_copier.PART_BYTES", 64)
+    monkeypatch.setattr("tiers.transfer.thread_copier.PART_BYTES", 64)
     fail(monkeypatch, lambda copies: not copies.sources[0].view(torch.int8).any())
     gate = Gate(monkeypatch, lambda copies: bool(copies.sources[0].view(torch.int8).any()))
     small.worker.transfer_async(1, *store([0, 3], [0, 2]))
@@ -248,7 +248,7 @@ def test_no_thread_is_started_later(small: Small, monkeypatch: pytest.MonkeyPatc
     def refused(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr("tiers.thread_copier.PART_BYTES", 64)
+    monkeypatch.setattr("tiers.transfer.thread_copier.PART_BYTES", 64)
     monkeypatch.setattr(threading.Thread, "start", refused)
     small.worker.transfer_async(1, *store([1, 3, 5], [0, 2, 4]))
     small.worker.transfer_async(2, *load([7, 6], [7, 6]))
@@ -258,7 +258,7 @@ def test_no_thread_is_started_later(small: Small, monkeypatch: pytest.MonkeyPatc
 
 def test_parts_that_cannot_be_handed_out(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a part cannot be handed out, the transfer is over only when those that were have ended."""
-    monkeypatch.setattr("tiers.thread_copier.PART_BYTES", 64)
+    monkeypatch.setattr("tiers.transfer.thread_copier.PART_BYTES", 64)
     gate = Gate(monkeypatch, lambda copies: copies.nbytes == 64)
     pool, calls = small.worker._stores._copier._copying, iter(range(9))  # type: ignore[attr-defined]
     submit = pool.submit

@@ -11,8 +11,8 @@ import pytest
 from kvbus.events import BlockRemoved, BlockStored, canonical_hash
 from tests.tiers.words import k, keys
 from tiers import Locality, Medium, OffloadingEvent
-from tiers.description import NO_TOKENS, BlockDescription, Descriptions
-from tiers.translation import plain, translate
+from tiers.voice.description import NO_TOKENS, BlockDescription, Descriptions
+from tiers.voice.translation import plain, translate
 
 
 def h(name: str) -> int:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.tiers.words import k, keys
 from tiers import OffloadKey
-from tiers.undeleted import LONGEST_PAUSE_S, STUCK_IN_A_ROW, TRIED_AT_ONCE, Undeleted
+from tiers.storage.undeleted import LONGEST_PAUSE_S, STUCK_IN_A_ROW, TRIED_AT_ONCE, Undeleted
 
 
 def test_a_stuck_block_is_tried_ever_more_seldom() -> None:

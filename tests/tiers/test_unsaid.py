@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from tiers.unsaid import Unsaid
+from tiers.voice.unsaid import Unsaid
 
 
 class UnspeakableError(Exception):
@@ -47,7 +47,7 @@ def test_an_error_without_words_is_told_by_its_name(caplog: pytest.LogCaptureFix
 def test_a_log_at_fault_costs_nothing() -> None:
     """A handler that raises: counted all the same, and the caller hears nothing of it."""
     unsaid, handler = Unsaid(), Broken()
-    log = logging.getLogger("tiers.unsaid")
+    log = logging.getLogger("tiers.voice.unsaid")
     log.addHandler(handler)
     try:
         unsaid.note("unreadable", ValueError("no keys"))

@@ -11,7 +11,7 @@ import zmq
 from kvbus import BlockRemoved, EndpointError, Event, KvbusError, Publisher
 from tests.tiers.hearing import Ear, Heard, events_of
 from tiers.errors import TierContractError
-from tiers.voices import Address, Voices
+from tiers.voice.voices import Address, Voices
 
 
 def gone(number: int) -> Event:

@@ -7,11 +7,11 @@ import subprocess
 import sys
 
 from tests.tiers.small_engine import SmallEngine
-from tiers.prompt import Prompt, prompts
-from tiers.stack_spec import StackSpec, TierSpec
-from tiers.synthetic import synthetic
-from tiers.what_if import what_if, what_if_each
-from tiers.workload import drive
+from tiers.serving.prompt import Prompt, prompts
+from tiers.serving.stack_spec import StackSpec, TierSpec
+from tiers.serving.synthetic import synthetic
+from tiers.serving.what_if import what_if, what_if_each
+from tiers.serving.workload import drive
 
 
 def traffic(requests: int = 150) -> list[Prompt]:
@@ -50,7 +50,7 @@ def test_processes_change_nothing() -> None:
 
 def test_books_need_nothing_that_moves_bytes() -> None:
     """Asking what would have been hit loads no tensors, no object store, no database and no memory."""
-    loaded = "import sys, tiers.what_if; print(*sorted(m for m in sys.modules if m in sys.argv))"
-    heavy = ("torch", "boto3", "duckdb", "matplotlib", "tiers.stack", "tiers.torch_device")
+    loaded = "import sys, tiers.serving.what_if; print(*sorted(m for m in sys.modules if m in sys.argv))"
+    heavy = ("torch", "boto3", "duckdb", "matplotlib", "tiers.serving.stack", "tiers.serving.torch_device")
     done = subprocess.run([sys.executable, "-c", loaded, *heavy], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from tests.tiers.small_engine import SmallEngine, asked
-from tiers.prompt import Prompt, prompts
-from tiers.served import Served
-from tiers.stack_spec import StackSpec, TierSpec
-from tiers.trace import read_trace
-from tiers.what_if import what_if
-from tiers.workload import RunCount, drive
+from tiers.serving.prompt import Prompt, prompts
+from tiers.serving.served import Served
+from tiers.serving.stack_spec import StackSpec, TierSpec
+from tiers.serving.trace import read_trace
+from tiers.serving.what_if import what_if
+from tiers.serving.workload import RunCount, drive
 
 TRACES = Path(__file__).resolve().parents[3] / "shared" / "traces"
 WITHOUT_END = 1 << 20
