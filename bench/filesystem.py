@@ -23,12 +23,12 @@ import numpy as np
 
 from bench.figures import Figure, Section, rate
 from tiers import OffloadKey, ReqContext, TransferJob, make_offload_key
-from tiers.block_folder import BLOCK_SUFFIX
-from tiers.block_kind import BlockKind
-from tiers.block_name import block_name
-from tiers.block_store import HEADER_BYTES
-from tiers.filesystem import FilesystemTier
-from tiers.storage import TASK_BYTES
+from tiers.filesystem.folder import BLOCK_SUFFIX
+from tiers.filesystem.tier import FilesystemTier
+from tiers.storage.block_kind import BlockKind
+from tiers.storage.block_name import block_name
+from tiers.storage.block_store import HEADER_BYTES
+from tiers.storage.tier import TASK_BYTES
 
 SIZES: Final = (64 << 10, 512 << 10, 2 << 20)
 ROUND_BYTES: Final = 64 << 20

@@ -16,17 +16,17 @@ from typing import Final
 
 from bench.figures import Figure, Section, rate
 from tiers import CPUPrimaryTierOffloadingManager, TieringOffloadingManager
-from tiers.announcer import Announcer
-from tiers.description import BlockDescription
-from tiers.engine import Engine
-from tiers.filesystem import FilesystemTier
-from tiers.gpu import GPUBlockPool
+from tiers.filesystem.tier import FilesystemTier
+from tiers.gpu.pool import GPUBlockPool
 from tiers.keys import OffloadKey
-from tiers.prompt import Prompt, prompts
-from tiers.synthetic import ChatTraffic, synthetic
-from tiers.torch_device import TorchDevice
-from tiers.voices import Address, Drain
-from tiers.workload import drive
+from tiers.serving.engine import ServingEngine
+from tiers.serving.prompt import Prompt, prompts
+from tiers.serving.synthetic import ChatTraffic, synthetic
+from tiers.serving.torch_device import TorchDevice
+from tiers.serving.workload import drive
+from tiers.voice.announcer import Announcer
+from tiers.voice.description import BlockDescription
+from tiers.voice.voices import Address, Drain
 
 SIZES: Final = (64 << 10, 512 << 10, 2 << 20)
 REQUESTS: Final = {64 << 10: 200, 512 << 10: 60, 2 << 20: 25}
@@ -95,7 +95,7 @@ def served(folder: Path, some: Sequence[Prompt], *, size: int, speaks: bool) -> 
         if speaks:
             where = {name: Address() for name in ("gpu", "cpu", "fs")}
             announcer = opened.enter_context(TimedAnnouncer(manager, where, gpu=gpu, when_full="wait"))
-        engine = Engine(gpu, manager, device=device, announcer=announcer)
+        engine = ServingEngine(gpu, manager, device=device, speaker=announcer)
         began = time.perf_counter()
         drive(engine, some)
         return time.perf_counter() - began, 0.0 if announcer is None else announcer.seconds

@@ -17,11 +17,11 @@ from typing import Final
 import torch
 
 from bench.figures import Figure, Section, rate
-from tiers.host_memory import HostMemory
-from tiers.kv_caches import CanonicalKVCaches, allocate_kv_caches
 from tiers.row_layout import RowLayout
 from tiers.specs import CPULoadStoreSpec, GPULoadStoreSpec, LoadStoreSpec
-from tiers.transfer import CPUOffloadingWorker
+from tiers.transfer.host_memory import HostMemory
+from tiers.transfer.kv_caches import CanonicalKVCaches, allocate_kv_caches
+from tiers.transfer.worker import CPUOffloadingWorker
 
 BLOCK_SIZES: Final = {"64 KiB": 64 << 10, "512 KiB": 512 << 10, "2 MiB": 2 << 20}
 POOL_BYTES: Final = 384 << 20

@@ -8,7 +8,7 @@ from typing import Final
 from kvbus.endpoints import binds, live_endpoint
 from kvbus.errors import EndpointError
 from kvbus.feed import Feed
-from tiers.voices import Address
+from tiers.voice.voices import Address
 
 ENGINE: Final = "run"
 ANYWHERE: Final = ("*", "0.0.0.0", "[::]", "::")

@@ -8,25 +8,29 @@ Every combination is one run.
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from cli.amounts import count
 from tiers.errors import TierError
 from tiers.policy import CachePolicyFactory
-from tiers.what_if import Sizes
+from tiers.serving.stack_spec import StackSpec
 
 RUNS_MAX: Final = 256
-UNITS: Final = {"": 1, "k": 1_000, "m": 1_000_000}
 
 Value = int | str
 Axes = Mapping[str, Sequence[Value]]
 
 
+def axes_of(names: Sequence[str]) -> list[str]:
+    """Every axis of an engine. ``names``: the tiers behind the CPU."""
+    return ["gpu-blocks", "cpu.blocks", "policy", *(f"{name}.max_blocks" for name in names)]
+
+
 def read_axes(text: str, names: Sequence[str], faults: list[str]) -> dict[str, list[Value]]:
     """The axes in their order. ``names``: the tiers behind the CPU. Faults go to ``faults``."""
-    known = ["gpu-blocks", "cpu.blocks", "policy", *(f"{name}.max_blocks" for name in names)]
+    known = axes_of(names)
     axes: dict[str, list[Value]] = {}
     for part in text.split(","):
         axis, _, values = part.partition("=")
@@ -51,61 +55,66 @@ def count_runs(axes: Axes) -> int:
     return runs
 
 
-def runs_of(axes: Axes, base: Sizes) -> list[Sizes]:
+def runs_of(axes: Axes, base: StackSpec) -> list[StackSpec]:
     """``base`` under every combination, the last axis fastest."""
     combinations = itertools.product(*axes.values())
     return [_with(base, dict(zip(axes, values, strict=True))) for values in combinations]
 
 
-def _with(base: Sizes, said: Mapping[str, Value]) -> Sizes:
-    sizes = base
+def _with(base: StackSpec, said: Mapping[str, Value]) -> StackSpec:
+    spec = base
     for axis, value in said.items():
         match axis:
             case "gpu-blocks":
-                sizes = replace(sizes, gpu_blocks=int(value))
+                spec = replace(spec, gpu_blocks=int(value))
             case "cpu.blocks":
-                sizes = replace(sizes, cpu_blocks=int(value))
+                spec = replace(spec, cpu_blocks=int(value))
             case "policy":
-                sizes = replace(sizes, policy=str(value))
+                spec = replace(spec, policy=str(value))
             case _:
                 name = axis.removesuffix(".max_blocks")
-                behind = tuple((n, int(value) if n == name else most) for n, most in sizes.behind)
-                sizes = replace(sizes, behind=behind)
-    return sizes
+                behind = (t.bounded(int(value)) if t.name == name else t for t in spec.behind)
+                spec = replace(spec, behind=tuple(behind))
+    return spec
 
 
-def value_of(sizes: Sizes, axis: str) -> Value:
-    """What a run has on an axis."""
+def value_of(spec: StackSpec, axis: str) -> Value | None:
+    """What a run has on an axis; None: no bound."""
     match axis:
         case "gpu-blocks":
-            return sizes.gpu_blocks
+            return spec.gpu_blocks
         case "cpu.blocks":
-            return sizes.cpu_blocks
+            return spec.cpu_blocks
         case "policy":
-            return sizes.policy
+            return spec.policy
         case _:
-            most = dict(sizes.behind)[axis.removesuffix(".max_blocks")]
-            return "unbounded" if most is None else most
+            (tier,) = (t for t in spec.behind if f"{t.name}.max_blocks" == axis)
+            return tier.most_blocks(spec.block_bytes)
 
 
 def _counts(axis: str, values: str, faults: list[str]) -> list[Value]:
     found: list[Value] = []
     for value in values.split("|"):
-        first, dots, last = value.partition("..")
-        low = _count(first)
-        high = _count(last) if dots else low
-        if low is None or high is None or not (0 < low <= high or low == high):
-            faults.append(f"--what-if: {axis}: expected numbers such as 500, 4k or 1k..64k, got {value!r}")
-            continue
-        while low <= high:
-            found.append(low)
-            low = 2 * low or 1
+        try:
+            found += _range(value)
+        except ValueError as error:
+            faults.append(f"--what-if: {axis}: {error}, got {value!r}")
     return found
 
 
-def _count(text: str) -> int | None:
-    match = re.fullmatch(r"(\d{1,12})([km]?)", text)
-    return None if match is None else int(match[1]) * UNITS[match[2]]
+def _range(value: str) -> list[int]:
+    """A number, or those from one to another. Raises ``ValueError``."""
+    first, dots, last = value.partition("..")
+    if not dots:
+        return [count(value)]
+    low, high = count(first), count(last)
+    if not 0 < low <= high:
+        raise ValueError("expected a range upwards from 1 or more, such as 1k..64k")
+    found = []
+    while low <= high:
+        found.append(low)
+        low *= 2
+    return found
 
 
 def _policies(axis: str, values: str, faults: list[str]) -> list[Value]:
@@ -113,7 +122,7 @@ def _policies(axis: str, values: str, faults: list[str]) -> list[Value]:
     for value in values.split("|"):
         try:
             CachePolicyFactory.get_cache_policy_cls(value)
-        except (TierError, ImportError) as error:
+        except TierError as error:
             faults.append(f"--what-if: {axis}: {error}")
         else:
             found.append(value)

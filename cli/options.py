@@ -122,7 +122,8 @@ def settings(config: Path | None, **flags: Any) -> Settings:
 def feeds_of(given: Settings) -> list[Feed]:
     """Every single address to read: ranks and tiers told out, each under a name of its own.
 
-    Raises ``ConfigError`` when there is none or names clash, ``EndpointError`` for an address without ranks.
+    Raises ``ConfigError`` when there is none or names or addresses clash, ``EndpointError`` for an address
+    that cannot be used.
     """
     feeds = [one for feed in given.feed for one in _ranks_of(feed)]
     feeds += [one for engine in given.engine for one in _tiers_of(engine)]
@@ -132,9 +133,30 @@ def feeds_of(given: Settings) -> list[Feed]:
     for engine in given.engine:
         addresses = Counter(tier.endpoint for tier in engine.tier)
         faults += [f"{engine.name}: two tiers at {one}" for one in addresses if addresses[one] > 1]
+    engines = Counter(engine.name for engine in given.engine)
+    faults += [
+        f"engine: {name} is there twice. Name all its tiers at once" for name in engines if engines[name] > 1
+    ]
+    faults += _misplaced_replays(feeds)
     if faults:
         raise faulty(faults)
     return feeds
+
+
+def _misplaced_replays(feeds: list[Feed]) -> Iterator[str]:
+    """Faults: a replay socket is one publisher's, and not where it publishes. What it answers is not told
+    apart.
+    """
+    live = {feed.endpoint for feed in feeds}
+    publishers: dict[str, set[str]] = {}
+    for feed in feeds:
+        if feed.replay is not None:
+            publishers.setdefault(feed.replay, set()).add(feed.endpoint)
+    for replay, endpoints in publishers.items():
+        if replay in live:
+            yield f"replay: {replay} is where batches are published"
+        if len(endpoints) > 1:
+            yield f"replay: {replay} is of one publisher, not of {' and '.join(sorted(endpoints))}"
 
 
 def engines_of(given: Settings) -> list[Engine]:
@@ -159,8 +181,12 @@ def _ranks_of(feed: FeedSettings) -> Iterator[Feed]:
 
 
 def _tiers_of(engine: EngineSettings) -> Iterator[Feed]:
+    from kvbus.endpoints import rank_endpoint
+
     for tier in engine.tier:
-        yield Feed(tier.endpoint, tier.replay, tier.topic, source=f"{engine.name}/{tier.name}")
+        endpoint = rank_endpoint(tier.endpoint, 0)
+        replay = None if tier.replay is None else rank_endpoint(tier.replay, 0)
+        yield Feed(endpoint, replay, tier.topic, source=f"{engine.name}/{tier.name}")
 
 
 def log_of(given: Settings) -> Path:

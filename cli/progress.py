@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from cli.amounts import share
 from cli.render import say, wants_colour
-from cli.scoreboard import share
 
 if TYPE_CHECKING:
-    from tiers.engine import Served
-    from tiers.prompt import Prompt
+    from tiers.serving.prompt import Prompt
+    from tiers.serving.served import Served
+    from tiers.serving.workload import OnServed, RunCount
 
 NAMED_MAX: Final = 10
 """Blocks that were wrong and are named; the others are counted."""
 
 
 @contextmanager
-def progress(total: int, *, quiet: bool) -> Iterator[Callable[[Prompt, Served], None]]:
+def progress(total: int, *, quiet: bool) -> Iterator[OnServed]:
     """What to call for each request served: moves a bar on a terminal, and names wrong blocks anywhere."""
     wrong = Wrong()
     if quiet or not sys.stderr.isatty():
-        yield lambda prompt, served: wrong.name(prompt, served)
+        yield lambda prompt, served, _: wrong.name(prompt, served)
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -37,13 +38,11 @@ def progress(total: int, *, quiet: bool) -> Iterator[Callable[[Prompt, Served], 
     console = Console(stderr=True, no_color=not wants_colour(sys.stderr))
     with Progress(*columns, console=console) as bar:
         task = bar.add_task("requests", total=total)
-        hits = refs = 0
 
-        def note(prompt: Prompt, served: Served) -> None:
-            nonlocal hits, refs
+        def note(prompt: Prompt, served: Served, so_far: RunCount) -> None:
             wrong.name(prompt, served)
-            hits, refs = hits + sum(served.hits), refs + served.blocks
-            bar.update(task, advance=1, description=f"hit rate {share(hits, refs)}")
+            rate = share(so_far.all_hits, so_far.block_refs)
+            bar.update(task, completed=so_far.requests, description=f"hit rate {rate}")
 
         yield note
 

@@ -134,10 +134,10 @@ def _run(
 
 
 def notify(notice: Notice) -> None:
-    """Say what is news: silence, a lost connection, a tier that is missing, something that is no event
-    message.
+    """Say what is news: silence, a lost connection, a tier that is missing or cannot be one, a message that
+    is none.
     """
-    if notice.kind in ("idle", "disconnected", "malformed", "absent"):
+    if notice.kind in ("idle", "disconnected", "malformed", "absent", "clock", "streams"):
         say(f"{notice.source}: {notice.text}")
 
 

@@ -11,24 +11,26 @@ import msgspec
 import typer
 
 from cli import options
+from cli.amounts import share, size_of
 from cli.exits import NO, OK, pipe_may_close, stop_signals
+from cli.extras import extra
 from cli.progress import progress
 from cli.render import say
-from cli.scoreboard import blocks, share, size, transfers, trouble
+from cli.scoreboard import blocks, transfers, trouble
 from cli.stat import terminal
 from kvbus.config import Settings
-from kvbus.errors import ConfigError
 
 if TYPE_CHECKING:
-    from cli.run_flags import RunFlags
+    from cli.run_flags import RunOptions, RunPlan
     from cli.self_record import SelfRecord
-    from tiers.stack import TierStack
-    from tiers.tally import Tally
+    from tiers.serving.stack import TierStack
+    from tiers.serving.tally import Tally
 
 EPILOG: Final = """\
 The first --tier is the CPU's, the others lie behind it, in order: fs:path=DIR, s3:bucket=NAME, memory,
-or module:Class. Counts take k and m, sizes KiB, MiB, GiB. --what-if axes: gpu-blocks, cpu.blocks, policy,
-NAME.max_blocks; 1k..64k doubles.
+or module:Class. Counts take k and m, up to 100m; sizes KiB, MiB, GiB. --what-if axes: gpu-blocks,
+cpu.blocks, policy, NAME.max_blocks; 1k..64k doubles. The tokens of a trace's blocks are made up: events
+carry --block-tokens of them a block, however many the trace counts.
 
 Examples:
 
@@ -62,12 +64,13 @@ Tiers = Annotated[
 ]
 BlockBytes = Annotated[str, typer.Option("--block-bytes", metavar="SIZE", help="Bytes a block.")]
 BlockTokens = Annotated[
-    int, typer.Option("--block-tokens", min=1, max=65_536, metavar="N", help="Tokens a block.")
+    int,
+    typer.Option("--block-tokens", min=1, max=65_536, metavar="N", help="Made-up tokens a block in events."),
 ]
 Device = Annotated[
     str, typer.Option("--device", metavar="auto|cpu|cuda", help="Where GPU blocks lie. auto: CUDA if any.")
 ]
-Pace = Annotated[
+Speed = Annotated[
     str | None,
     typer.Option(
         "--speed", metavar="1|10|max", help="1: at the trace's pace; 10: ten times that. Default: max."
@@ -103,7 +106,7 @@ def run(
     block_bytes: BlockBytes = "64KiB",
     block_tokens: BlockTokens = 16,
     device: Device = "auto",
-    pace: Pace = None,
+    speed: Speed = None,
     record: Record = None,
     publish: Publish = None,
     what_if: WhatIf = None,
@@ -117,55 +120,55 @@ def run(
     Every block that comes back is compared with what was stored; a wrong one is named, and makes the exit
     code 1. A table of tiers ends it. Ctrl-C stops it after the present request.
     """
-    from cli.run_flags import read_flags
+    from cli.run_flags import RunOptions, read_flags
 
-    given = options.settings(config, json=as_json, speed=pace, quiet=quiet)
-    flags = read_flags(
-        {
-            "trace": trace,
-            "seed": seed,
-            "limit": limit,
-            "gpu_blocks": gpu_blocks,
-            "tiers": tier or [],
-            "block_bytes": block_bytes,
-            "block_tokens": block_tokens,
-            "device": device,
-            "speed": given.speed,
-            "record": record,
-            "publish": publish,
-            "what_if": what_if,
-            "plot": plot,
-        }
+    given = options.settings(config, json=as_json, speed=speed, quiet=quiet)
+    plan = read_flags(
+        RunOptions(
+            trace=trace,
+            seed=seed,
+            limit=limit,
+            gpu_blocks=gpu_blocks,
+            tiers=tier or [],
+            block_bytes=block_bytes,
+            block_tokens=block_tokens,
+            device=device,
+            speed=given.speed,
+            record=record,
+            publish=publish,
+            what_if=what_if,
+            plot=plot,
+        )
     )
-    if flags.axes is not None:
+    if plan.axes is not None:
         from cli.what_if import explore
 
-        explore(flags, given)
+        explore(plan, given)
     else:
-        serve(flags, given)
+        serve(plan, given)
 
 
-def serve(flags: RunFlags, given: Settings) -> None:
+def serve(plan: RunPlan, given: Settings) -> None:
     """Run the engine to the end of the trace, or until told to stop."""
     from cli.addresses import addresses, engine_flag, feeds_of
     from cli.self_record import SelfRecord
-    from tiers.prompt import prompts
-    from tiers.workload import drive
+    from tiers.serving.prompt import prompts
+    from tiers.serving.workload import drive
 
     stack_class = the_stack()
-    requests = flags.requests()
-    where = addresses(flags.publish, flags.stack.names)
+    requests = plan.options.requests()
+    where = addresses(plan.options.publish, plan.stack.names)
     with stop_signals() as stop, ExitStack() as opened:
-        stack = opened.enter_context(stack_class(flags.stack, where))
+        stack = opened.enter_context(stack_class(plan.stack, where))
         feeds = feeds_of(stack.announcer.feeds)
         recorder = None
-        if flags.record is not None:
-            recorder = opened.enter_context(SelfRecord(flags.record, feeds))
+        if plan.options.record is not None:
+            recorder = opened.enter_context(SelfRecord(plan.options.record, feeds))
         if not given.quiet:
-            say(f"watch it with: kvbus tail {engine_flag(feeds)}")
+            introduce(plan.options, engine_flag(feeds))
         with progress(len(requests), quiet=given.quiet) as served:
-            wanted = prompts(requests, flags.stack.block_tokens)
-            count = drive(stack.engine, wanted, speed=flags.speed, stop=stop, on_served=served)
+            wanted = prompts(requests, plan.stack.block_tokens)
+            count = drive(stack.engine, wanted, speed=plan.speed, stop=stop, on_served=served)
         if recorder is not None:
             keep(recorder, stack, quiet=given.quiet)
         tally = stack.tally(count)
@@ -175,17 +178,22 @@ def serve(flags: RunFlags, given: Settings) -> None:
         raise typer.Exit(NO)
 
 
+def introduce(options: RunOptions, engine_flag: str) -> None:
+    """Where it can be watched, and what of it is not as in the trace."""
+    from tiers.serving.trace import format_of
+
+    say(f"watch it with: kvbus tail {engine_flag}")
+    if options.trace is None or not options.trace.is_file():  # a pipe cannot be read a second time
+        return
+    size = format_of(options.trace).block_size
+    if size != options.block_tokens:
+        say(f"blocks of {size} tokens in the trace have {options.block_tokens} made-up ones in events")
+
+
 def the_stack() -> type[TierStack]:
     """The class, with torch behind it. Raises ``ConfigError`` where that is not installed."""
-    try:
-        from tiers.stack import TierStack
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        raise ConfigError(
-            "moving blocks needs torch, which is not installed",
-            next_step="Install kvbus[tiers], or ask --what-if, which moves none.",
-        ) from error
+    with extra("tiers", module="torch", what="moving blocks", otherwise="ask --what-if, which moves none"):
+        from tiers.serving.stack import TierStack
     return TierStack
 
 
@@ -218,7 +226,7 @@ def show(tally: Tally, stack: TierStack, given: Settings, *, stopped: bool) -> N
 def headline(tally: Tally, stack: TierStack) -> str:
     """The whole run in a line."""
     return (
-        f"{tally.requests:,} requests, {tally.block_refs:,} blocks of {size(stack.spec.block_bytes)}, "
-        f"{share(tally.hits, tally.block_refs) or 'no'} hits, {tally.mismatches:,} wrong; "
+        f"{tally.requests:,} requests, {tally.block_refs:,} blocks of {size_of(stack.spec.block_bytes)}, "
+        f"{share(tally.all_hits, tally.block_refs) or 'no'} hits, {tally.mismatches:,} wrong; "
         f"GPU blocks on {stack.device.name}"
     )

@@ -2,139 +2,135 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from pydantic import ByteSize, TypeAdapter, ValidationError
-
+from cli.amounts import count, size, size_of
 from cli.axes import Axes, read_axes
-from cli.tier_flags import Count, read_tiers
+from cli.tier_flags import read_tiers
 from kvbus.config import faulty
 from kvbus.errors import KvbusError
 from kvbus.replay import speed as speed_of
-from tiers.prompt import Prompt, prompts
-from tiers.row_layout import RowLayout
-from tiers.stack_spec import DEVICES, StackSpec, TierSpec
-from tiers.synthetic import synthetic
-from tiers.trace import Request, read_trace
-from tiers.what_if import Sizes
+from tiers.serving.prompt import Prompt, prompts
+from tiers.serving.stack_spec import DEVICES, StackSpec
+from tiers.serving.synthetic import synthetic
+from tiers.serving.trace import Request, read_trace
 
 MADE_UP: Final = 1_000
 """Requests that are made up where nobody says how many."""
 
-BLOCKS_MAX: Final = 1 << 32
+BLOCK_BYTES_MIN: Final = 64
+BLOCK_BYTES_MAX: Final = 1 << 30
 PLOTS: Final = (".png", ".svg")
 
 
-@dataclass(frozen=True)
-class RunFlags:
-    """``speed``: the trace's seconds in one, None: no pause. ``axes``: what to try instead of a run."""
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """The flags as they were given: text where a number may have a unit, None where one was left out."""
 
     trace: Path | None
-    seed: int
+    seed: int | None
     limit: int | None
-    stack: StackSpec
-    speed: float | None
+    gpu_blocks: str
+    tiers: Sequence[str]
+    block_bytes: str
+    block_tokens: int
+    device: str
+    speed: str
     record: Path | None
     publish: str | None
-    axes: Axes | None
+    what_if: str | None
     plot: Path | None
 
     def requests(self) -> list[Request]:
         """All of them: a torn trace is found before anything runs. Raises ``TierValueError``."""
-        return requests_of(self.trace, self.seed, self.limit)
+        if self.trace is not None:
+            return list(read_trace(self.trace, limit=self.limit))
+        return list(synthetic(self.seed or 0, requests=MADE_UP if self.limit is None else self.limit))
 
-    def sizes(self) -> Sizes:
-        """The engine as a what-if sees it: tiers behind the CPU as so many blocks."""
-        behind = tuple((tier.name, most_blocks(tier, self.stack.block_bytes)) for tier in self.stack.behind)
-        return Sizes(self.stack.gpu_blocks, self.stack.cpu_blocks, self.stack.policy, behind)
-
-
-def requests_of(trace: Path | None, seed: int, limit: int | None) -> list[Request]:
-    if trace is None:
-        return list(synthetic(seed, requests=MADE_UP if limit is None else limit))
-    return list(islice(read_trace(trace), limit))
+    def prompts(self) -> Sequence[Prompt]:
+        """What ``what_if_each`` takes its requests from, in any process."""
+        return list(prompts(self.requests(), self.block_tokens))
 
 
-def prompts_of(trace: Path | None, seed: int, limit: int | None, block_tokens: int) -> Sequence[Prompt]:
-    """What ``what_if_each`` takes its requests from, in any process."""
-    return list(prompts(requests_of(trace, seed, limit), block_tokens))
+@dataclass(frozen=True)
+class RunPlan:
+    """What they come to. ``speed``: the trace's seconds in one, None: no pause. ``axes``: what to try instead
+    of a run.
+    """
+
+    options: RunOptions
+    stack: StackSpec
+    speed: float | None
+    axes: Axes | None
 
 
-def most_blocks(tier: TierSpec, block_bytes: int) -> int | None:
-    """How many blocks a tier's options leave room for: it keeps rows, which are blocks padded to a page."""
-    row_bytes = RowLayout((block_bytes,)).row_bytes
-    bounds = []
-    if isinstance(most := tier.options.get("max_blocks"), int):
-        bounds.append(most)
-    if isinstance(most := tier.options.get("max_bytes"), int):
-        bounds.append(most // row_bytes)
-    return min(bounds, default=None)
-
-
-def read_flags(given: Mapping[str, Any]) -> RunFlags:
-    """The flags by their names, as the command got them. Raises ``ConfigError`` that lists every fault."""
+def read_flags(options: RunOptions) -> RunPlan:
+    """Raises ``ConfigError`` that lists every fault."""
     faults: list[str] = []
-    found = read_tiers(given["tiers"], faults)
-    gpu_blocks = number("--gpu-blocks", Count, given["gpu_blocks"], faults)
-    block_bytes = number("--block-bytes", ByteSize, given["block_bytes"], faults)
-    if given["device"] not in DEVICES:
-        faults.append(f"--device: expected {', '.join(DEVICES)}, got {given['device']!r}")
-    if not 0 < gpu_blocks <= BLOCKS_MAX:
-        faults.append(f"--gpu-blocks: expected 1 or more, got {given['gpu_blocks']!r}")
-    if block_bytes % 8 or block_bytes < 64:
-        faults.append(f"--block-bytes: expected a multiple of 8 from 64 up, got {given['block_bytes']!r}")
-    if given["trace"] is not None and given["seed"] is not None:
-        faults.append("--seed: expected without --trace, which makes nothing up")
+    tiers = read_tiers(options.tiers, faults)
+    gpu_blocks = number("--gpu-blocks", count, options.gpu_blocks, faults)
+    block_bytes = number("--block-bytes", size, options.block_bytes, faults)
+    speed = speed_in(options, faults)
     axes = None
-    if given["what_if"] is not None:
-        axes = read_axes(given["what_if"], [tier.name for tier in found.behind], faults)
-        idle = [name for name in ("record", "publish") if given[name] is not None]
-        faults += [f"--{name}: expected without --what-if, which moves and says nothing" for name in idle]
-    faults += plot_faults(given["plot"], given["what_if"])
-    try:
-        speed = speed_of(given["speed"])
-    except KvbusError as error:
-        faults.append(f"--speed: {error.problem}")
-    if faults:
+    if options.what_if is not None:
+        axes = read_axes(options.what_if, [tier.name for tier in tiers.behind], faults)
+    faults += size_faults(gpu_blocks, block_bytes)
+    faults += choice_faults(options)
+    if faults or gpu_blocks is None or block_bytes is None:
         raise faulty(faults)
     stack = StackSpec(
-        gpu_blocks=gpu_blocks,
-        cpu_blocks=found.cpu.blocks,
-        policy=found.cpu.policy,
-        behind=found.behind,
+        gpu_blocks,
+        tiers.cpu.blocks,
+        policy=tiers.cpu.policy,
+        behind=tiers.behind,
         block_bytes=block_bytes,
-        block_tokens=given["block_tokens"],
-        device=given["device"],
+        block_tokens=options.block_tokens,
+        device=options.device,
     )
-    return RunFlags(
-        given["trace"],
-        given["seed"] or 0,
-        given["limit"],
-        stack,
-        speed,
-        given["record"],
-        given["publish"],
-        axes,
-        given["plot"],
-    )
+    return RunPlan(options, stack, speed, axes)
 
 
-def number(flag: str, form: Any, text: str, faults: list[str]) -> int:
-    """A number in its form; 64 stands in for what cannot be read."""
+def number(flag: str, read: Callable[[str], int], text: str, faults: list[str]) -> int | None:
+    """What ``read`` makes of it; None, and a fault, if it cannot be read."""
     try:
-        return int(TypeAdapter(form).validate_python(text))
-    except ValidationError as error:
-        detail = error.errors()[0]
-        faults.append(f"{flag}: {detail['msg'][0].lower()}{detail['msg'][1:]}, got {text!r}")
-        return 64
+        return read(text)
+    except ValueError as error:
+        faults.append(f"{flag}: {error}, got {text!r}")
+        return None
 
 
-def plot_faults(plot: Path | None, what_if: str | None) -> Iterator[str]:
-    if plot is not None and what_if is None:
+def speed_in(options: RunOptions, faults: list[str]) -> float | None:
+    try:
+        return speed_of(options.speed)
+    except KvbusError as error:
+        faults.append(f"--speed: {error.problem}")
+        return None
+
+
+def size_faults(gpu_blocks: int | None, block_bytes: int | None) -> Iterator[str]:
+    if gpu_blocks == 0:
+        yield "--gpu-blocks: expected 1 or more, got 0"
+    if block_bytes is not None and (block_bytes % 8 or not BLOCK_BYTES_MIN <= block_bytes <= BLOCK_BYTES_MAX):
+        yield (
+            f"--block-bytes: expected a multiple of 8 from {BLOCK_BYTES_MIN} to {size_of(BLOCK_BYTES_MAX)}, "
+            f"got {block_bytes}"
+        )
+
+
+def choice_faults(options: RunOptions) -> Iterator[str]:
+    """Words that are none, and flags that would have no effect."""
+    if options.device not in DEVICES:
+        yield f"--device: expected {', '.join(DEVICES)}, got {options.device!r}"
+    if options.trace is not None and options.seed is not None:
+        yield "--seed: expected without --trace, which makes nothing up"
+    if options.what_if is not None:
+        for flag, value in (("--record", options.record), ("--publish", options.publish)):
+            if value is not None:
+                yield f"{flag}: expected without --what-if, which moves and says nothing"
+    elif options.plot is not None:
         yield "--plot: expected together with --what-if"
-    if plot is not None and plot.suffix.lower() not in PLOTS:
-        yield f"--plot: expected a name in {' or '.join(PLOTS)}, got {str(plot)!r}"
+    if options.plot is not None and options.plot.suffix.lower() not in PLOTS:
+        yield f"--plot: expected a name in {' or '.join(PLOTS)}, got {str(options.plot)!r}"

@@ -9,12 +9,13 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from cli.amounts import share, size_of
 from cli.format import plain
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from tiers.tally import Tally
+    from tiers.serving.tally import Tally
     from tiers.transfer_times import TransferTimes
 
     Times = Mapping[str, Mapping[str, TransferTimes]]
@@ -56,30 +57,18 @@ def transfers(tally: Tally, times: Times) -> Table:
         for way, kind, num_bytes in (("in", "store", tier.bytes_stored), ("out", "load", tier.bytes_loaded)):
             timed = speed(known[kind]) if kind in known else ()
             if num_bytes:
-                table.add_row(plain(tier.tier), way, size(num_bytes), *timed)
+                table.add_row(plain(tier.tier), way, size_of(num_bytes), *timed)
     return table
 
 
 def speed(times: TransferTimes) -> tuple[str, str, str]:
-    """Bytes a second over all transfers, and how long half, and 99 in 100, of the recent took at most."""
+    """Bytes a second while any transfer was under way; how long half, and 99 in 100, of the recent took at
+    most.
+    """
     if not times.seconds:
         return ("", "", "")
     half, most = times.quantile(0.5) or 0.0, times.quantile(0.99) or 0.0
     return (f"{times.bytes / times.seconds / 1e9:.3g}", f"{1e3 * half:.2f}", f"{1e3 * most:.2f}")
-
-
-def share(part: int, whole: int) -> str:
-    return f"{100 * part / whole:.1f} %" if whole else ""
-
-
-def size(num_bytes: int) -> str:
-    """Bytes in the largest binary unit that leaves a number of at least one."""
-    value = float(num_bytes)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.1f} TiB"
 
 
 def trouble(stats: Mapping[str, float]) -> list[str]:

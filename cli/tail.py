@@ -170,7 +170,11 @@ class Live:
             end.note(items, time.monotonic())
         if self._history is not None:
             items = list(self._history.take(items))
-        return self._engines.take(items, now_ns=time.time_ns())
+        return self._engines.take(items, now_ns=time.time_ns(), holding=self._subscriber.holding)
+
+    def leave(self) -> Iterable[Item]:
+        """What waits for other tiers, when nobody looks any longer: it has come and has its place."""
+        return self._engines.finish()
 
     def finish(self) -> Iterable[Item]:
         """What still waits, when nothing more will come."""
@@ -193,6 +197,7 @@ def follow(
             for name in end.absent:
                 printer.notice("disconnected", name, f"nobody answered at {name}")
             return
+    show(live.leave(), printer, as_made=as_made)
 
 
 def show(items: Iterable[Item], printer: Printer, *, as_made: bool) -> bool:

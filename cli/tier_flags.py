@@ -1,8 +1,8 @@
 """``--tier TYPE:name=value,…``: what may stand there, and every fault of it.
 
 What a tier takes is what its constructor's signature says, with its types; nothing is listed here a second
-time, and a tier of somebody else (``module:Class``) is checked like our own. Sizes in bytes take units (KiB,
-MiB, GiB), counts take ``k`` and ``m``.
+time, and a tier of somebody else (``module:Class``) is checked like our own. Sizes in bytes and counts are
+written as everywhere in ``kvbus run``: ``cli.amounts``.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ByteSize, ConfigDict, Field, ValidationError, create_model
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
 
+from cli.amounts import count, size
 from tiers.errors import TierValueError
 from tiers.factory import SecondaryTierFactory
 from tiers.policy import CachePolicyFactory
-from tiers.stack_spec import TierSpec
+from tiers.serving.stack_spec import TierSpec
 
 NOT_SAID_HERE: Final = ("offloading_spec", "primary_kv_view", "tier_type", "enable_events", "store")
 CPU_BLOCKS: Final = 1_000
@@ -27,14 +28,8 @@ CPU_BLOCKS: Final = 1_000
 T = TypeVar("T", bound=BaseModel)
 
 
-def amount(text: object) -> object:
-    """``4k`` is 4 000, ``1m`` 1 000 000; anything else as it is."""
-    if isinstance(text, str) and text[:-1].isdigit() and text[-1] in "km":
-        return int(text[:-1]) * (1_000 if text[-1] == "k" else 1_000_000)
-    return text
-
-
-Count = Annotated[int, BeforeValidator(amount), Field(ge=0)]
+Count = Annotated[int, BeforeValidator(count)]
+Size = Annotated[int, BeforeValidator(size)]
 
 
 class CPUTier(BaseModel):
@@ -96,7 +91,7 @@ def _model(tier_type: str, faults: list[str]) -> type[BaseModel] | None:
     """What a tier of this type takes, by its constructor. Importing the class is what tells."""
     try:
         tier_class = SecondaryTierFactory.get_tier_class({"type": tier_type})
-    except (TierValueError, ImportError) as error:
+    except TierValueError as error:
         faults.append(f"--tier {tier_type}: {error}")
         return None
     hints = typing.get_type_hints(tier_class.__init__)
@@ -113,7 +108,7 @@ def _model(tier_type: str, faults: list[str]) -> type[BaseModel] | None:
 def _said(hint: Any, name: str) -> Any:
     """How a value of this type is written on a command line."""
     if hint in (int, int | None):
-        written = ByteSize if name.endswith("_bytes") else Count
+        written = Size if name.endswith("_bytes") else Count
         return written if hint is int else written | None
     return hint
 
@@ -135,11 +130,13 @@ def _fault(kind: str, detail: Any, name: str, model: type[BaseModel]) -> str:
         return "not an option; " + (f"did you mean {close[0]}?" if close else f"known: {', '.join(known)}")
     if kind == "missing":
         return "missing"
+    if kind == "value_error":
+        return f"{detail['ctx']['error']}, got {detail['input']!r}"
     return f"{detail['msg'][0].lower()}{detail['msg'][1:]}, got {detail['input']!r}"
 
 
 def _check_policy(policy: str, faults: list[str]) -> None:
     try:
         CachePolicyFactory.get_cache_policy_cls(policy)
-    except (TierValueError, ImportError) as error:
+    except TierValueError as error:
         faults.append(f"--tier cpu: policy: {error}")

@@ -125,7 +125,9 @@ def resolve(flags: Flags, below: Flags) -> Settings:
     An endpoint or engine given at one level replaces the feeds and engines of the levels below it.
     """
     if named := {"endpoint", "tiers"} & flags.keys():
-        replaced = {"feed", "engine", "endpoint"} | (set() if "endpoint" in named else FEED_FLAGS)
+        replaced = {"feed", "engine", "endpoint"}
+        if "endpoint" in below and "endpoint" not in named:
+            replaced |= FEED_FLAGS - {"topic"}  # what was said of that endpoint goes with it
         below = {name: value for name, value in below.items() if name not in replaced}
     elif (extra := sorted(FEED_FLAGS & flags.keys())) and _has_only_tables(below):
         told = ", ".join("--" + name for name in extra)

@@ -76,6 +76,11 @@ def rank_endpoint(endpoint: str, rank: int) -> str:
             f"{rank} is no data-parallel rank",
             next_step="Ranks count from 0; leave it out if there is only one.",
         )
+    if any(sign < " " or sign == "\x7f" or "\ud800" <= sign < "\ue000" for sign in endpoint):
+        raise EndpointError(
+            f"{endpoint!r} has control characters, or bytes that are not UTF-8",
+            next_step="Write it as tcp://*:5557 or ipc:///run/kv.sock; give the socket a name in UTF-8.",
+        )
     scheme, separator, rest = endpoint.partition("://")
     if not separator or not rest:
         raise EndpointError(

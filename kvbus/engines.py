@@ -7,7 +7,7 @@ time, and gives it back in the order that a log or a reader is to see.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -39,7 +39,7 @@ class Engines:
     ) -> None:
         self._aggregators: list[Aggregator] = []
         self._of: dict[str, Aggregator] = {}
-        self._heard: set[str] = set()
+        self._heard: dict[str, set[SourceId]] = {}
         self._absent: set[str] = set()
         self._absences: Counter[str] = Counter()
         for engine in engines:
@@ -66,8 +66,13 @@ class Engines:
             total.update(one.counts)
         return total
 
-    def take(self, items: Sequence[Entry | Notice], *, now_ns: int) -> Sequence[Item]:
-        """What a subscriber delivered until ``now_ns`` (ns since 1970), and what has waited long enough."""
+    def take(
+        self, items: Sequence[Entry | Notice], *, now_ns: int, holding: Collection[str] = ()
+    ) -> Sequence[Item]:
+        """What a subscriber delivered until ``now_ns`` (ns since 1970), and what has waited long enough.
+
+        ``holding``: feeds of which it holds something back (``Subscriber.holding``): they are not silent.
+        """
         if not self._aggregators:
             return items
         out: list[Item] = []
@@ -75,20 +80,30 @@ class Engines:
             if isinstance(item, Notice) or (aggregator := self._of.get(item.source.source)) is None:
                 out.append(item)
             else:
-                self._note_presence(item)
+                out += self._note_presence(item)
+                unbelieved = aggregator.ahead.total()
                 self._put_out(aggregator.add(item), out)
+                if aggregator.ahead.total() > unbelieved:
+                    out += _disbelief(item.source.source, aggregator.ahead[item.source.source])
         for aggregator in self._aggregators:
-            self._put_out(aggregator.tick(now_ns), out)
+            self._put_out(aggregator.tick(now_ns, holding=holding), out)
         return out
 
     def finish(self, *, until_ns: int | None = None) -> Sequence[Item]:
         """Nothing more will come: what waits. ``until_ns``: see ``Aggregator.finish``."""
         return [one for aggregator in self._aggregators for one in aggregator.finish(until_ns=until_ns)]
 
-    def _note_presence(self, entry: Entry) -> None:
-        if isinstance(entry, Received):
-            self._heard.add(entry.source.source)
-            self._absent.discard(entry.source.source)
+    def _note_presence(self, entry: Entry) -> list[Notice]:
+        if not isinstance(entry, Received):
+            return []
+        name = entry.source.source
+        self._absent.discard(name)
+        streams = self._heard.setdefault(name, set())
+        if entry.source in streams:
+            return []
+        streams.add(entry.source)
+        text = "more than one topic or rank speaks here; a tier is one stream, choose it with its topic"
+        return [Notice("streams", name, text)] if len(streams) == 2 else []
 
     def _put_out(self, rounds: Iterable[Round], out: list[Item]) -> None:
         for one in rounds:
@@ -105,3 +120,9 @@ class Engines:
         """A word on a tier that the others have gone on without; at its 1st, 2nd, 4th, 8th … absence."""
         self._absences[source] += 1
         return [Notice("absent", source, text)] if self._absences[source].bit_count() == 1 else []
+
+
+def _disbelief(source: str, times: int) -> list[Notice]:
+    """A word on a clock that cannot be right; at the 1st, 2nd, 4th, 8th … such batch."""
+    text = "its clock is far ahead of the other tiers', the time of its batch was not believed"
+    return [Notice("clock", source, text)] if times.bit_count() == 1 else []

@@ -32,9 +32,10 @@ class Notice(Struct, frozen=True):
     ``caught_up``: what the replay had when we came is delivered (or there is no replay to ask). ``idle``:
     nothing came for a while. ``connected`` / ``disconnected``. ``malformed``: a message that is not an
     event message (said again whenever their number has doubled). ``absent``: a tier whose engine's other
-    tiers go on without it (said likewise).
+    tiers go on without it (said likewise). ``clock``: a tier whose clock cannot be right (said likewise).
+    ``streams``: a tier that is more than one stream.
     """
 
-    kind: Literal["caught_up", "idle", "connected", "disconnected", "malformed", "absent"]
+    kind: Literal["caught_up", "idle", "connected", "disconnected", "malformed", "absent", "clock", "streams"]
     source: str
     text: str

@@ -1,8 +1,8 @@
 """One feed's sockets and its ``Sequencer``: SUB and replay in, ordered entries out. Owned and polled by
 ``Subscriber``.
 
-It connects (or binds) and reconnects for ever, says hello to the replay socket, asks it when something is
-missing and says when the answer is over. It decides nothing about order: that is ``sequence``.
+It says hello to the replay socket, asks it when something is missing and says when the answer is over. It
+decides nothing about order: that is ``sequence``.
 
 Each request goes out on a DEALER socket of its own: what a slow publisher still sends for an earlier
 request can then not be taken for the answer to this one.
@@ -15,27 +15,31 @@ from collections import Counter
 from typing import Final
 
 import zmq
-from zmq.utils.monitor import recv_monitor_message
 
 from kvbus.arrival import Arrival
 from kvbus.dialects import DialectReader
 from kvbus.endpoints import reader_endpoint
 from kvbus.feed import Feed, Notice
+from kvbus.live_socket import LiveSocket
 from kvbus.log import Entry
 from kvbus.sequencer import Sequencer
 from kvbus.sockets import open_at
-from kvbus.wire import HELLO_SEQ, Malformed, ReplayEnd, hello_request, read_live, read_reply, replay_request
+from kvbus.wire import (
+    HELLO_SEQ,
+    MESSAGE_BYTES_MAX,
+    Malformed,
+    ReplayEnd,
+    hello_request,
+    read_live,
+    read_reply,
+    replay_request,
+)
 
-NOBLOCK: Final = int(zmq.NOBLOCK)
-MESSAGE_BYTES_MAX: Final = 128 << 20
-"""A larger frame ends its connection: the largest batches of real engines are some megabytes."""
 BUDGET: Final = 1024
 """Messages taken from one socket before the others get their turn."""
 HELLO_TIMEOUT_NS: Final = 1_000_000_000
 LIVES_MAX: Final = 16
 """How often the numbers of one answer may start over (a forwarder can have kept several lives)."""
-RECONNECT_MS_MAX: Final = 250
-"""An engine's tiers wait a second for each other: who is there must be found well before that."""
 RETRY_NS: Final = 20_000_000
 RETRY_SILENT_NS: Final = 250_000_000
 
@@ -66,35 +70,23 @@ class Link:
         self._ask_after_ns = 0
         self._hello_due = feed.replay is not None
         self._caught_up = False
-        self.sub = context.socket(zmq.SUB)
-        try:
-            self.sub.set_hwm(hwm)
-            self.sub.setsockopt(zmq.MAXMSGSIZE, MESSAGE_BYTES_MAX)
-            self.sub.linger = 0
-            self.sub.setsockopt(zmq.RECONNECT_IVL, 50)
-            self.sub.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MS_MAX)
-            for topic in feed.topics:
-                self.sub.subscribe(topic.encode())
-            events = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
-            self.monitor = self.sub.get_monitor_socket(events)
-            try:
-                self.endpoint = open_at(self.sub, reader_endpoint(feed.endpoint, bind=feed.bind))
-            except BaseException:
-                self.sub.disable_monitor()
-                self.monitor.close(0)
-                raise
-        except BaseException:
-            self.sub.close(0)
-            raise
+        self._connected = False
+        self.live = LiveSocket(feed, context, hwm=hwm)
+
+    @property
+    def holds(self) -> bool:
+        """Whether somebody speaks here and something is held back, or is being asked for."""
+        sequencer = self.sequencer
+        return bool(sequencer.waiting) or (self._connected and sequencer.ask_from is not None)
 
     def sockets(self) -> list[zmq.Socket[bytes]]:
-        return [self.sub, self.monitor] + ([self._dealer] if self._dealer is not None else [])
+        return [self.live.sub, self.live.monitor] + ([self._dealer] if self._dealer is not None else [])
 
     # -- live --------------------------------------------------------------------------------------------
 
     def take_live(self, out: list[Entry | Notice]) -> int:
         """Read what the SUB socket has, up to the budget; the number of messages."""
-        receive, live, reader = self._receive, self.sequencer.live, self._reader
+        receive, live, reader = self.live.receive, self.sequencer.live, self._reader
         read = reader.read
         for taken in range(BUDGET):
             try:
@@ -121,35 +113,34 @@ class Link:
             )
         return BUDGET
 
-    def _receive(self) -> tuple[list[bytes], int]:
-        """The next message and, on a bound socket, the connection it came over (else 0): nothing else tells
-        publishers there apart for sure. Frame by frame, since ``recv_multipart`` asks the socket after each
-        whether more follow, which takes half as long again. Raises ``zmq.Again``.
-        """
-        receive = self.sub.recv
-        frame = receive(NOBLOCK, False)
-        frames = [frame.bytes]
-        while frame.more:
-            frame = receive(NOBLOCK, False)
-            frames.append(frame.bytes)
-        return frames, _connection(frame) if self.feed.bind else 0
-
-    def take_monitor(self, out: list[Entry | Notice]) -> None:
-        while self.monitor.poll(0):
-            event = recv_monitor_message(self.monitor)
-            if event["event"] == zmq.EVENT_DISCONNECTED:
-                out.append(Notice("disconnected", self.feed.name, f"lost {self.feed.endpoint}; reconnecting"))
-                if self.feed.bind:
-                    self.sequencer.disconnected(event["value"], time.time_ns())
+    def take_news(self, out: list[Entry | Notice]) -> None:
+        """Hear what has become of the connection."""
+        for what, connection in self.live.news():
+            if what == "connected":
+                self._meet(out)
                 continue
-            out.append(Notice("connected", self.feed.name, f"connected: {self.feed.endpoint}"))
-            if not self.feed.bind and self._dealer is not None:
-                # The answer under way can be of a process that is gone: of the present one it proves nothing.
-                self.take_replay(out)
-                self._hang_up(0)
-            self.sequencer.connected(time.time_ns())
-            self._hello_due = self.feed.replay is not None
-            self._ask_after_ns = 0
+            out.append(Notice("disconnected", self.feed.name, f"lost {self.feed.endpoint}; reconnecting"))
+            if self.feed.bind:
+                self.sequencer.disconnected(connection, time.time_ns())
+            else:
+                self._connected = False
+
+    def _meet(self, out: list[Entry | Notice]) -> None:
+        out.append(Notice("connected", self.feed.name, f"connected: {self.feed.endpoint}"))
+        self._connected = True
+        if not self.feed.bind and self._dealer is not None:
+            # The answer under way can be of a process that is gone: of the present one it proves nothing.
+            self.take_replay(out)
+            self._hang_up(0)
+        self.sequencer.connected(time.time_ns())
+        self._hello_due = self.feed.replay is not None
+        self._ask_after_ns = 0
+
+    def _reopen(self, out: list[Entry | Notice]) -> None:
+        while self.take_live(out):
+            pass
+        self.counts["reopened"] += 1
+        self.live.reopen()
 
     # -- replay ------------------------------------------------------------------------------------------
 
@@ -206,6 +197,8 @@ class Link:
         pass.
         """
         now = time.monotonic_ns()
+        if self.live.is_forsaken:
+            self._reopen(out)
         if self._dealer is not None and now - self._heard_ns > (
             HELLO_TIMEOUT_NS if self._hello else self._timeout_ns
         ):
@@ -253,13 +246,4 @@ class Link:
 
     def close(self) -> None:
         self._hang_up(0)
-        self.sub.disable_monitor()
-        self.monitor.close(0)
-        self.sub.close(0)
-
-
-def _connection(frame: zmq.Frame) -> int:
-    try:
-        return int(frame.get(zmq.SRCFD))
-    except zmq.ZMQError:  # inproc has none
-        return 0
+        self.live.close()

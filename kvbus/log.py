@@ -114,11 +114,22 @@ class EpochBegan(Struct, frozen=True, gc=False):
 Entry = Received | Loss | Stray | EpochBegan
 
 
+class LastBatch(Struct, frozen=True):
+    """The last batch of a stream whose time can be read, of whatever epoch; ``ts`` in seconds."""
+
+    position: int
+    epoch: int
+    ts: float
+    received_ns: int
+    replayed: bool
+
+
 class Standing(Struct, frozen=True):
     """Where one stream stands: enough to go on after a restart of the reader.
 
-    ``next_seq`` is the first seq not in the log. ``recent`` holds the last payloads by seq, newest last, so
-    that a replay's overlap can be compared byte for byte.
+    ``next_seq`` is the first seq not in the log. ``last_ts``: of this epoch; 0: none. ``recent`` holds the
+    last payloads by seq, newest last, so that a replay's overlap can be compared byte for byte. ``last``: its
+    place among the others.
     """
 
     epoch: int
@@ -126,6 +137,7 @@ class Standing(Struct, frozen=True):
     last_ts: float
     incarnation: str
     recent: dict[int, bytes]
+    last: LastBatch | None = None
 
 
 class PositionedEntry(Struct, frozen=True, gc=False):

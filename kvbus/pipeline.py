@@ -166,7 +166,8 @@ class _Recording:
                 self.on_notice(item)
 
     def _gather(self, timeout_s: float) -> None:
-        self._deliver(self._engines.take(self._subscriber.poll(timeout_s), now_ns=time.time_ns()))
+        items = self._subscriber.poll(timeout_s)
+        self._deliver(self._engines.take(items, now_ns=time.time_ns(), holding=self._subscriber.holding))
         now = time.monotonic()
         if not self._gathered:
             self._oldest = now

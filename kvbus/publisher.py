@@ -48,7 +48,7 @@ class PublisherCounts(Struct, frozen=True):
     """Batches and requests, by what became of them; all since the publisher was made.
 
     ``published``: numbered and handed to ZeroMQ. ``waiting``: in the queue now. ``dropped``: by reason,
-    ``queue_full`` (leaves a hole), ``unencodable`` (uses no number), ``at_close`` (no time left).
+    ``queue_full``, ``unencodable``, ``too_large`` (each leaves a hole), ``at_close`` (no time left).
     """
 
     published: int
@@ -136,8 +136,9 @@ class Publisher:
     def publish(self, events: Sequence[Event], *, ts: float | None = None) -> None:
         """Publish one batch: what happened at ``ts`` (seconds since 1970; None: now).
 
-        Returns before it is encoded: leave ``events`` alone afterwards. A batch that cannot be encoded is
-        logged and counted. Raises ``KvbusError`` once closed.
+        Returns before it is encoded: leave ``events`` alone afterwards. A batch that cannot be encoded, or
+        has more than 128 MiB, is logged and counted; it leaves a hole, and an empty batch of its time comes
+        in its place. Raises ``KvbusError`` once closed.
         """
         self._outbox.put(Fresh(time.time() if ts is None else ts, events))
 
@@ -145,7 +146,8 @@ class Publisher:
         """Publish bytes that have their topic and number, as a log does.
 
         A ``seq`` that does not go up is a new run, as if the process had restarted: replays forget what was
-        before. Raises ``KvbusError`` once closed and for a number that no batch can have.
+        before. More than 128 MiB are logged and counted, and not sent. Raises ``KvbusError`` once closed and
+        for a number that no batch can have.
         """
         if not 0 <= seq < HELLO_SEQ:
             raise KvbusError(
@@ -167,7 +169,7 @@ class Publisher:
         sender = self._sender
         dropped = {
             "queue_full": self._outbox.dropped,
-            "unencodable": sender.dropped_unencodable,
+            **sender.refused,
             "at_close": sender.dropped_at_close + self._machine.left_at_close,
         }
         replies = msgspec.structs.replace(self._replies.counts)

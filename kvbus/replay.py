@@ -128,6 +128,17 @@ class Pace:
         return self._latest_s
 
 
+def pause_until(due: float, *, pause: Callable[[float], bool], clock: Callable[[], float]) -> bool:
+    """Pause until the clock shows ``due``, not at all if it is past. True when it is time to stop.
+
+    ``pause``: as for ``play``. It is asked at least once, and never for more than a day.
+    """
+    while (left := due - clock()) > PAUSE_S_MAX:
+        if pause(PAUSE_S_MAX):
+            return True
+    return pause(left if left > PAUSE_S_MIN else 0.0)
+
+
 def play(
     entries: Iterable[Entry],
     forward: Callable[[Entry], None],
@@ -147,10 +158,7 @@ def play(
     count = size = 0
     for entry in entries:
         due = began + pace.due_s(entry.received_ns) if isinstance(entry, Received) else 0.0
-        while (left := due - clock()) > PAUSE_S_MAX:
-            if pause(PAUSE_S_MAX):
-                return Played(count, size, True)
-        if pause(left if left > PAUSE_S_MIN else 0.0):
+        if pause_until(due, pause=pause, clock=clock):
             return Played(count, size, True)
         forward(entry)
         if isinstance(entry, Received):

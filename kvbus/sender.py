@@ -1,8 +1,9 @@
 """The thread that publishes: takes what the engine left, encodes, numbers, keeps, sends.
 
-In that order. Encode first: a batch that cannot be encoded must not use up a number, or every reader waits
-for one that nobody can resend. Keep before sending: whoever sees a number can have it replayed. It reads no
-replay requests (``router`` does) and drops nothing without counting it.
+In that order. Encode first: what cannot be sent leaves a hole, and an empty batch of the same time right
+behind it, so that readers learn of the loss at once, and an engine's other tiers do not wait for this one.
+Keep before sending: whoever sees a number can have it replayed. It reads no replay requests (``router``
+does) and drops nothing without counting it.
 """
 
 from __future__ import annotations
@@ -10,16 +11,18 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Final, Literal
 
 import zmq
 import zmq.backend
+from msgspec import Struct
 
 from kvbus.dialects import encode
 from kvbus.history import History
 from kvbus.outbox import Fresh, Hole, Item, Nudge, Outbox, Ready
-from kvbus.wire import seq_bytes
+from kvbus.wire import MESSAGE_BYTES_MAX, seq_bytes
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +34,12 @@ HASTE_S: Final = 0.002
 """The same while somebody waits for a subscriber."""
 FULL_S: Final = 0.001
 """Between two tries to send to a subscriber whose queue is full (``waits`` only)."""
+
+
+class Refused(Struct, frozen=True):
+    """A batch that cannot be sent. ``instead``: the empty one of its time, None where that cannot be sent."""
+
+    instead: bytes | None
 
 
 class Sender:
@@ -65,9 +74,9 @@ class Sender:
         self._subscriptions = 0
         self._subscribed = threading.Condition()
         self._watchers = 0
-        self._unencodable_news, self._full_news = _News(), _News()
+        self._refused_news, self._full_news = _News(), _News()
         self.published = 0
-        self.dropped_unencodable = 0
+        self.refused: Counter[str] = Counter(unencodable=0, too_large=0)
         self.dropped_at_close = 0
         self.failure: Exception | None = None
 
@@ -102,24 +111,51 @@ class Sender:
         self._read_subscriptions()
         for item in encoded:
             if isinstance(item, bytes):
-                self._send(self._topic, self._history.number(self._topic, item), item)
+                self._send_next(item)
             elif isinstance(item, Ready):
-                self._history.keep(item.topic, item.seq, item.payload)
-                self._send(item.topic, item.seq, item.payload)
+                self._send_ready(item)
+            elif isinstance(item, Refused):
+                self._history.give_up(1)
+                if item.instead is not None:
+                    self._send_next(item.instead)
             elif isinstance(item, Hole):
                 self._give_up(item)
             elif isinstance(item, Nudge) and item.last:
                 return False
         return True
 
-    def _encoded(self, batch: Fresh) -> bytes | None:
+    def _encoded(self, batch: Fresh) -> bytes | Refused:
         try:
-            return encode(batch.events, ts=batch.ts, rank=self._rank, form=self._form)
+            payload = encode(batch.events, ts=batch.ts, rank=self._rank, form=self._form)
         except Exception as error:  # whatever an engine's objects raise, the next batch must go out
-            self.dropped_unencodable += 1
-            if self._unencodable_news.worth_telling(self.dropped_unencodable):
-                log.warning("batch not published, %d so far: %s", self.dropped_unencodable, error)
-            return None
+            self._refuse("unencodable", str(error))
+        else:
+            if not self._is_too_large(payload):
+                return payload
+        try:
+            return Refused(encode([], ts=batch.ts, rank=self._rank, form=self._form))
+        except Exception:  # it is the time that cannot be encoded
+            return Refused(None)
+
+    def _is_too_large(self, payload: bytes) -> bool:
+        if len(payload) <= MESSAGE_BYTES_MAX:
+            return False
+        self._refuse("too_large", f"{len(payload)} bytes are more than the {MESSAGE_BYTES_MAX} readers take")
+        return True
+
+    def _refuse(self, reason: str, why: str) -> None:
+        self.refused[reason] += 1
+        if self._refused_news.worth_telling(self.refused.total()):
+            log.warning("batch not published, %d so far: %s", self.refused.total(), why)
+
+    def _send_next(self, payload: bytes) -> None:
+        self._send(self._topic, self._history.number(self._topic, payload), payload)
+
+    def _send_ready(self, batch: Ready) -> None:
+        if self._is_too_large(batch.payload):
+            return  # its number is missing then
+        self._history.keep(batch.topic, batch.seq, batch.payload)
+        self._send(batch.topic, batch.seq, batch.payload)
 
     def _send(self, topic: bytes, seq: int, payload: bytes) -> None:
         send = self._send_frame

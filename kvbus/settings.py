@@ -43,7 +43,7 @@ def _topics(value: object) -> object:
 
 
 Words = Annotated[list[str], BeforeValidator(_words)]
-Topics = Annotated[list[str], BeforeValidator(_topics)]
+Topics = Annotated[list[str], BeforeValidator(_topics), Field(min_length=1)]
 Ranks = Annotated[int, Field(ge=1, le=RANKS_MAX)]
 Seconds = Annotated[float, Field(ge=0, le=SECONDS_MAX, allow_inf_nan=False)]
 FlushSeconds = Annotated[float, Field(ge=FLUSH_S_MIN, le=FLUSH_S_MAX, allow_inf_nan=False)]

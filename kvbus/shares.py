@@ -9,17 +9,22 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable
+from typing import Final
 
 from msgspec import Struct
 
 from kvbus.events import EventBatch
-from kvbus.log import Entry, EpochBegan, Loss, Received, Stray
+from kvbus.log import Entry, EpochBegan, LastBatch, Loss, Received, Stray
+
+Moment = tuple[int, float]
+"""When a drain was: the life of the engine's clock, which ends where the clock is set back, and ``ts``."""
+NEVER: Final[Moment] = (-1, -math.inf)
 
 
 class Share(Struct, frozen=True):
-    """``ts``: of its drain, seconds. ``taken_ns``: when it came. ``entries``: marks, then the batch."""
+    """``moment``: of its drain. ``taken_ns``: when it came. ``entries``: marks, then the batch."""
 
-    ts: float
+    moment: Moment
     taken_ns: int
     entries: list[Entry]
 
@@ -27,8 +32,9 @@ class Share(Struct, frozen=True):
 class Shares:
     """The queue of the tier ``source``, the ``ordinal``-th of its engine.
 
-    ``said_ts``: of the last batch it gave, in seconds. ``heard_ns``: when it last gave anything.
-    ``new_life``: its publisher is another process than that of the last batch.
+    ``said_ts``: of the last batch it gave, in seconds; ``life``: in which life of the engine's clock it was.
+    ``heard_ns``: when it last gave anything. ``is_another``: its publisher is another process than that of
+    the last batch. ``lead_s``: how far its clock has been ahead of ours, by what came live; -inf: unknown.
     """
 
     def __init__(self, source: str, ordinal: int) -> None:
@@ -37,35 +43,58 @@ class Shares:
         self.ready: deque[Share] = deque()
         self.marks: list[Entry] = []
         self.marked_ns = 0
+        self.life = 1
         self.said_ts = -math.inf
         self.heard_ns = 0
-        self.new_life = False
+        self.is_another = False
+        self.lead_s = -math.inf
         self.entries = self.batches = self.bytes = 0
+
+    @property
+    def said(self) -> Moment:
+        """The drain that it last spoke of."""
+        return self.life, self.said_ts
+
+    def resume(self, last: LastBatch, *, epoch: int) -> None:
+        """Go on from a log, where its last batch is ``last`` and its publisher's present epoch ``epoch``."""
+        self.said_ts = last.ts
+        self.is_another = epoch > last.epoch
+        self.hear_clock(last.ts, last.received_ns, replayed=last.replayed)
+
+    def hear_clock(self, ts: float, received_ns: int, *, replayed: bool) -> None:
+        """Its publisher says ``ts``. What is replayed was said long ago."""
+        if not replayed:
+            self.lead_s = max(self.lead_s, lead_s(ts, received_ns))
 
     def mark(self, entry: Entry, *, now_ns: int) -> None:
         """Keep an entry without a drain of its own until the next batch."""
         if not self.marks:
             self.marked_ns = now_ns
-        self.new_life = self.new_life or isinstance(entry, EpochBegan)
+        self.is_another = self.is_another or isinstance(entry, EpochBegan)
         self.marks.append(entry)
         self._account([entry], 1)
 
-    def queue(self, batch: Received, ts: float, *, now_ns: int) -> None:
-        """Put the tier's share of the drain at ``ts`` behind those that wait."""
-        self.ready.append(Share(ts, now_ns, [*self.marks, batch]))
+    def say(self, ts: float) -> None:
+        """Its process has given a batch of this time."""
+        self.said_ts = ts
+        self.is_another = False
+
+    def queue(self, batch: Received, *, now_ns: int) -> None:
+        """Put its share of the drain that it last spoke of behind those that wait."""
+        self.ready.append(Share(self.said, now_ns, [*self.marks, batch]))
         self.marks = []
         self._account([batch], 1)
 
-    def newest_ts(self, until_ns: int) -> float:
-        """``ts`` of the last share that waits and was received until then; -inf: none."""
+    def newest(self, until_ns: int) -> Moment:
+        """Of the last share that waits and was received until then."""
         return max(
-            (one.ts for one in self.ready if noticed_ns(one.entries[-1]) <= until_ns), default=-math.inf
+            (one.moment for one in self.ready if noticed_ns(one.entries[-1]) <= until_ns), default=NEVER
         )
 
-    def take(self, ts: float) -> list[Entry]:
-        """What waits for the drain at ``ts``, which must be the next."""
+    def take(self, moment: Moment) -> list[Entry]:
+        """What waits for this drain, which must be the next; the batch last."""
         taken: list[Entry] = []
-        while self.ready and self.ready[0].ts == ts:
+        while self.ready and self.ready[0].moment == moment:
             taken += self.ready.popleft().entries
         self._account(taken, -1)
         return taken
@@ -76,17 +105,21 @@ class Shares:
         self._account(marks, -1)
         return marks
 
+    def has_marks_since(self, until_ns: int) -> bool:
+        """Whether marks that no batch has followed wait since then."""
+        return bool(self.marks) and not self.ready and self.marked_ns <= until_ns
+
     def set_clock_back(self, now_ns: int) -> None:
         """Our clock was set back to ``now_ns``: nothing has waited since the future."""
         self.heard_ns = min(self.heard_ns, now_ns)
         self.marked_ns = min(self.marked_ns, now_ns)
-        self.ready = deque(Share(one.ts, min(one.taken_ns, now_ns), one.entries) for one in self.ready)
+        self.ready = deque(Share(one.moment, min(one.taken_ns, now_ns), one.entries) for one in self.ready)
 
     def check_integrity(self) -> None:
         """Raise AssertionError where the state contradicts itself."""
-        stamps = [share.ts for share in self.ready]
-        assert stamps == sorted(stamps)
-        assert not stamps or stamps[-1] == self.said_ts
+        moments = [share.moment for share in self.ready]
+        assert moments == sorted(moments)
+        assert not moments or moments[-1] == self.said
         held = [entry for share in self.ready for entry in share.entries] + self.marks
         assert self.entries == len(held)
         assert self.batches == sum(isinstance(entry, Received) for entry in held)
@@ -104,6 +137,11 @@ def readable_ts(entry: Entry) -> float | None:
     if isinstance(entry, Received) and isinstance(entry.batch, EventBatch) and math.isfinite(entry.batch.ts):
         return entry.batch.ts
     return None
+
+
+def lead_s(ts: float, received_ns: int) -> float:
+    """How far a publisher's clock is ahead of ours, in seconds, less the time that the message took."""
+    return ts - received_ns / 1e9
 
 
 def noticed_ns(entry: Entry) -> int:

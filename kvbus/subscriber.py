@@ -88,12 +88,17 @@ class Subscriber:
     @property
     def endpoints(self) -> list[str]:
         """The addresses in use, with the port that a bound ``:*`` or ``:0`` got."""
-        return [link.endpoint for link in self._links]
+        return [link.live.endpoint for link in self._links]
 
     @property
     def waiting(self) -> int:
         """Batches held back until what is missing before them has come or is given up."""
         return sum(link.sequencer.waiting for link in self._links)
+
+    @property
+    def holding(self) -> set[str]:
+        """Feeds that somebody speaks on, and of which something is held back or being asked for."""
+        return {link.feed.name for link in self._links if link.holds}
 
     def counts(self) -> Counter[str]:
         """What was seen and not delivered as an entry, by reason, and how often the replay was asked."""
@@ -116,9 +121,9 @@ class Subscriber:
                 poller.register(socket, zmq.POLLIN)
         ready = {socket for socket, _ in poller.poll(0 if out else self._patience_ms(timeout_s))}
         for link in self._links:
-            if link.monitor in ready:
-                link.take_monitor(out)
-            if link.sub in ready and link.take_live(out):
+            if link.live.monitor in ready:
+                link.take_news(out)
+            if link.live.sub in ready and link.take_live(out):
                 self._heard[link] = time.monotonic()
             link.take_replay(out)
         if self._idle_s is not None:

@@ -38,6 +38,10 @@ END_SEQ: Final = 2**64 - 1
 HELLO_SEQ: Final = 2**64 - 2
 """As start_seq of a replay request: tell me who you are, send no batch."""
 
+MESSAGE_BYTES_MAX: Final = 128 << 20
+"""A larger frame ends its connection, and no publisher of ours sends one: the largest batches of real engines
+are some megabytes."""
+
 INFO_MARK: Final = b"kvbus/1 "
 DELIMITED: Final = (b"",)
 """The envelope that REQ sockets write and DEALER clients imitate."""

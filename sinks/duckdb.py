@@ -19,7 +19,7 @@ import duckdb
 
 from kvbus.columns import Columns
 from kvbus.errors import LogError, LogLockedError
-from kvbus.log import Entry, SourceId, Standing
+from kvbus.log import Entry, LastBatch, SourceId, Standing
 from kvbus.violation import Violation
 from sinks import schema, violations
 from sinks.answers import Answers
@@ -191,16 +191,26 @@ def _where_it_stands(
     }
     next_seqs: dict[tuple[SourceId, int], int] = {}
     standings: dict[SourceId, Standing] = {}
+    lasts = _lasts(connection)
     for number, epoch, next_seq, last_ts, incarnation in connection.execute(
         "SELECT source_id, epoch, next_seq, last_ts, incarnation FROM standings ORDER BY epoch"
     ).fetchall():
         source = by_id[number]
         next_seqs[source, epoch] = next_seq
-        standings[source] = Standing(epoch, next_seq, last_ts, incarnation, {})
+        standings[source] = Standing(epoch, next_seq, last_ts, incarnation, {}, lasts.get(number))
     numbers = {source: number for number, source in by_id.items()}
     for source, standing in standings.items():
         standing.recent.update(_recent(connection, numbers[source], standing))
     return numbers, next_seqs, standings
+
+
+def _lasts(connection: duckdb.DuckDBPyConnection) -> dict[int, LastBatch]:
+    """The last batch of each source whose time can be read."""
+    rows = connection.execute(
+        """SELECT source_id, position, epoch, ts, received_ns, replayed FROM batches
+        WHERE position IN (SELECT max(position) FROM batches WHERE isfinite(ts) GROUP BY source_id)"""
+    ).fetchall()
+    return {source_id: LastBatch(*last) for source_id, *last in rows}
 
 
 def _recent(connection: duckdb.DuckDBPyConnection, source_id: int, standing: Standing) -> dict[int, bytes]:

@@ -7,12 +7,13 @@ says where each source stands. No files: a sink fills it from what is durable.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 from kvbus.errors import LogError
 from kvbus.events import EventBatch
-from kvbus.log import Entry, EpochBegan, Loss, Received, SourceId, Standing, Stray
+from kvbus.log import Entry, EpochBegan, LastBatch, Loss, Received, SourceId, Standing, Stray
 from kvbus.recent import Recent
 
 RECENT_MAX: Final = 256
@@ -52,6 +53,8 @@ class Standings:
         self.next_seqs: dict[tuple[SourceId, int], int] = {}
         self._epochs: dict[SourceId, tuple[int, str]] = {}
         self._last_ts: dict[tuple[SourceId, int], float] = {}
+        self._last: dict[SourceId, LastBatch] = {}
+        self._position = 0
         self._recent: dict[tuple[SourceId, int], Recent] = {}
 
     def add(self, entry: Entry, /) -> None:
@@ -67,9 +70,16 @@ class Standings:
             self.next_seqs[key] = max(self.next_seqs.get(key, 0), entry.seq + 1)
             if isinstance(entry.batch, EventBatch):
                 self._last_ts[key] = entry.batch.ts
+                self._note_last(entry, entry.batch.ts)
+            self._position += 1
             self._recent_of(key).add(entry.seq, entry.payload)
         elif isinstance(entry, Loss):
             self.next_seqs[key] = max(self.next_seqs.get(key, 0), entry.last_seq + 1)
+
+    def _note_last(self, entry: Received, ts: float) -> None:
+        if math.isfinite(ts):
+            last = LastBatch(self._position, entry.epoch, ts, entry.received_ns, entry.replayed)
+            self._last[entry.source] = last
 
     def _recent_of(self, key: tuple[SourceId, int]) -> Recent:
         if key not in self._recent:
@@ -85,6 +95,7 @@ class Standings:
                 last_ts=self._last_ts.get((source, epoch), 0.0),
                 incarnation=incarnation,
                 recent=self._recent[source, epoch].payloads() if (source, epoch) in self._recent else {},
+                last=self._last.get(source),
             )
             for source, (epoch, incarnation) in self._epochs.items()
         }

@@ -6,6 +6,7 @@ import itertools
 import math
 import random
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +14,7 @@ from msgspec import Raw
 
 from kvbus.aggregator import PATIENCE, Aggregator, Round, emitted
 from kvbus.events import BlockRemoved, EventBatch, Undecodable
-from kvbus.log import Entry, EpochBegan, Loss, Received, SourceId, Standing, Stray
+from kvbus.log import Entry, EpochBegan, LastBatch, Loss, Received, SourceId, Standing, Stray
 from sinks.ledger import Ledger, Standings
 
 TIERS = ("cpu", "fs", "s3")
@@ -35,6 +36,11 @@ def began(tier: str, epoch: int) -> EpochBegan:
 def told(rounds: list[Round]) -> list[list[str]]:
     """Rounds in shorthand: each entry as tier and (first) seq; an epoch with its number."""
     return [[_word(entry) for entry in one.entries] for one in rounds]
+
+
+def line(rounds: list[Round]) -> str:
+    """The same, without the rounds."""
+    return " ".join(word for one in told(rounds) for word in one)
 
 
 def _word(entry: Entry) -> str:
@@ -273,7 +279,7 @@ def test_any_interleaving_gives_what_the_manager_drained(drains: list[list[int]]
         for tier, size in zip(TIERS, sizes, strict=True):
             numbers = [next(emit) for _ in range(size)]
             expected += numbers
-            shares[tier].append(share(tier, number, 1.0 + number, *numbers))
+            shares[tier].append(share(tier, number, 1.0 + number / 8, *numbers))
         drained.append(expected)
     rng, merge, rounds = random.Random(seed), Aggregator(TIERS), []
     left = {tier: list(queue) for tier, queue in shares.items()}
@@ -294,19 +300,162 @@ def test_any_interleaving_gives_what_the_manager_drained(drains: list[list[int]]
     assert merge.waiting == 0
 
 
-def standing(last_ts: float) -> Standing:
-    return Standing(0, 1, last_ts, "", {})
+def standing(position: int, ts: float, *, epoch: int = 0, last_epoch: int = 0, at_ns: int = 0) -> Standing:
+    """A stream in ``epoch`` whose last batch, of ``last_epoch``, is at ``position``."""
+    return Standing(epoch, 1, ts, "", {}, LastBatch(position, last_epoch, ts, at_ns, False))
+
+
+def standings_of(entries: list[Entry]) -> dict[SourceId, Standing]:
+    """Where the streams of a log stand."""
+    standings = Standings()
+    for entry in entries:
+        standings.add(entry)
+    return standings.result()
 
 
 def test_standings_say_what_is_out() -> None:
     """The rest of a round that a log has half of comes at once; a share whose place it has passed is late."""
-    half = {SourceId("cpu"): standing(5.0), SourceId("fs"): standing(4.0), SourceId("other"): standing(9.0)}
+    half = {
+        SourceId("cpu"): standing(8, 5.0),
+        SourceId("fs"): standing(7, 4.0),
+        SourceId("x"): standing(9, 9),
+    }
     assert told(feed(Aggregator(("cpu", "fs"), standings=half), share("fs", 1, 5.0))) == [["fs1"]]
-    passed = {SourceId("cpu"): standing(4.0), SourceId("fs"): standing(5.0)}
+    passed = {SourceId("cpu"): standing(0, 4.0), SourceId("fs"): standing(1, 5.0)}
     late = feed(Aggregator(("cpu", "fs"), standings=passed), share("cpu", 1, 5.0))
     assert told(late) == [["lost cpu1", "stray cpu1"]]
-    nothing = {SourceId("cpu"): standing(0.0), SourceId("fs"): standing(math.nan)}
+    nothing = {SourceId("cpu"): Standing(0, 1, 0.0, "", {}), SourceId("fs"): Standing(0, 0, math.nan, "", {})}
     assert feed(Aggregator(("cpu", "fs"), standings=nothing), share("fs", 1, -1.0)) == []
+
+
+def test_an_epoch_without_a_batch_hides_nothing_of_what_is_out() -> None:
+    """A log that ends with the sight of a new process still has the last batch of the old one."""
+    log: list[Entry] = [share("cpu", 0, 1.0), share("fs", 0, 1.0), share("fs", 1, 5.0), began("fs", 1)]
+    merge = Aggregator(("cpu", "fs"), standings=standings_of(log))
+    assert told(feed(merge, share("cpu", 1, 4.0))) == [["lost cpu1", "stray cpu1"]]
+    feed(merge, share("fs", 0, 6.0, epoch=1))
+    assert told(feed(merge, share("cpu", 2, 6.0))) == [["cpu2", "fs0"]]
+
+
+def test_whoever_goes_on_after_a_clock_was_set_back_goes_on_in_the_new_time() -> None:
+    """The last batch of the log counts, not the latest time in it: a tier that was away is not what the
+    others wait for, and comes back into the new time."""
+    log: list[Entry] = [share("cpu", 0, 100.0), share("fs", 0, 100.0), began("cpu", 1)]
+    log.append(share("cpu", 0, 50.0, epoch=1))
+    merge = Aggregator(("cpu", "fs"), lateness_ns=SECOND, standings=standings_of(log))
+    feed(merge, share("cpu", 1, 51.0, epoch=1))
+    assert told(merge.tick(SECOND)) == [["cpu1"]]
+    feed(merge, share("cpu", 2, 52.0, epoch=1), began("fs", 1))
+    assert told(feed(merge, share("fs", 0, 52.0, epoch=1))) == [["cpu2", "epoch fs1", "fs0"]]
+    assert merge.counts["late"] == 0
+
+
+def test_what_the_old_life_still_had_to_say_comes_before_the_new_one() -> None:
+    """A clock set back while a tier's last shares are under way: they are waited for, and are in their place;
+    where the wait was too long, they are declared, also after a restart of the reader."""
+    new: list[Entry] = [began("cpu", 1), share("cpu", 0, 50.0, epoch=1), share("cpu", 1, 51.0, epoch=1)]
+    old = [share("fs", 1, 99.0), share("fs", 2, 100.0)]
+    back: list[Entry] = [began("fs", 1), share("fs", 0, 50.0, epoch=1), share("fs", 1, 51.0, epoch=1)]
+    begin = [share("cpu", 0, 98.0), share("fs", 0, 98.0)]
+    begin += [share("cpu", 1, 99.0), share("cpu", 2, 100.0)]
+    whole = "cpu0 fs0 cpu1 fs1 cpu2 fs2 epoch cpu1 cpu0 epoch fs1 fs0 cpu1 fs1"
+    merge = Aggregator(("cpu", "fs"), lateness_ns=SECOND)
+    assert line(feed(merge, *begin, *new, *old, *back)) == whole
+    merge = Aggregator(("cpu", "fs"), lateness_ns=SECOND)
+    out = feed(merge, *begin, *new)
+    out += merge.tick(SECOND)
+    again = Aggregator(("cpu", "fs"), lateness_ns=SECOND, standings=standings_of(entries_of(out)))
+    for one in (merge, again):
+        late = "lost fs1 stray fs1 lost fs2 stray fs2 epoch fs1 lost fs0 stray fs0 fs1"
+        assert line(feed(one, *old, *back)) == late
+
+
+def test_a_tier_whose_clock_was_not_set_back_is_late_for_a_while_only() -> None:
+    """One tier's process speaks of an earlier time and the others do not: they cannot be told from a life
+    that is over until they have gone on for longer than anything is on its way."""
+    merge = Aggregator(("cpu", "fs"), lateness_ns=SECOND)
+    feed(
+        merge, share("cpu", 0, 100.0), share("fs", 0, 100.0), began("cpu", 1), share("cpu", 0, 99.0, epoch=1)
+    )
+    merge.tick(SECOND)
+    assert told(feed(merge, share("fs", 1, 101.0, at_ns=SECOND))) == [["lost fs1", "stray fs1"]]
+    later = (1 + PATIENCE) * SECOND
+    feed(merge, share("fs", 2, 111.0, at_ns=later))
+    assert told(feed(merge, share("cpu", 1, 111.0, epoch=1, at_ns=later))) == [["cpu1", "fs2"]]
+
+
+def test_a_process_that_comes_back_after_the_clock_was_set_back_is_in_the_new_life() -> None:
+    """Long away, it remembers less than the old time had: it would be late there, and is not."""
+    merge = Aggregator(("cpu", "fs"), lateness_ns=SECOND)
+    feed(merge, share("fs", 0, 4.0), share("cpu", 0, 4.0), share("cpu", 1, 9.0))
+    assert told(merge.tick(SECOND)) == [["cpu1"]]
+    assert feed(merge, began("cpu", 1), share("cpu", 0, 5.0, epoch=1)) == []
+    rounds = feed(merge, began("fs", 1), share("fs", 0, 5.0, epoch=1))
+    assert told(rounds) == [["epoch cpu1", "cpu0", "epoch fs1", "fs0"]]
+
+
+def test_two_lives_may_be_over_before_a_tier_has_caught_up() -> None:
+    """An engine that dies twice in a row, its clock set back each time: a tier that lags goes through the
+    same lives as the others, in their order."""
+    merge = Aggregator(("cpu", "fs"))
+    lives: list[list[Entry]] = [
+        [*([began(tier, epoch)] if epoch else []), share(tier, 0, 9.0 - epoch, epoch=epoch)]
+        for tier in ("cpu", "fs")
+        for epoch in range(3)
+    ]
+    rounds = feed(merge, *(entry for life in lives for entry in life))
+    assert told(rounds) == [
+        ["cpu0", "fs0"],
+        ["epoch cpu1", "cpu0", "epoch fs1", "fs0"],
+        ["epoch cpu2", "cpu0", "epoch fs2", "fs0"],
+    ]
+
+
+def test_a_time_far_ahead_of_all_others_is_not_believed() -> None:
+    """One wrong stamp does not make all that the others say late: it has no drain, and comes with the next
+    batch of its tier, or alone. It is counted."""
+    merge = Aggregator(("cpu", "fs"), lateness_ns=SECOND)
+    feed(merge, share("cpu", 0, 1.0), share("fs", 0, 1.0), share("fs", 1, 4e9), share("fs", 2, 2.0))
+    assert told(feed(merge, share("cpu", 1, 2.0))) == [["cpu1", "fs1", "fs2"]]
+    feed(merge, share("fs", 3, 4e9))
+    alone = merge.tick(SECOND)
+    assert told(alone) == [["fs3"]]
+    assert merge.ahead == {"fs": 2}
+    log = entries_of(alone)
+    feed(merge, share("cpu", 2, 3.0))
+    assert told(merge.tick(2 * SECOND)) == [["cpu2"]]
+    log = [share("cpu", 1, 2.0), *log]
+    again = Aggregator(("cpu", "fs"), lateness_ns=SECOND, standings=standings_of(log))
+    assert feed(again, share("cpu", 2, 3.0)) == []
+    assert told(feed(again, share("fs", 4, 3.0))) == [["cpu2", "fs4"]]
+    assert merge.counts["late"] == again.counts["late"] == 0
+
+
+def test_what_is_only_old_makes_nobody_run_ahead() -> None:
+    """A replay, an engine that was idle for an hour, and a past that is played fast are no reason to doubt a
+    clock."""
+    hour = 3600
+    merge = Aggregator(("cpu", "fs"), lateness_ns=SECOND)
+    old = [
+        msgspec.structs.replace(share("cpu", n, float(n), at_ns=hour * SECOND), replayed=True) for n in (0, 1)
+    ]
+    feed(merge, *old, share("fs", 0, 1.0 + hour, at_ns=hour * SECOND))
+    assert told(feed(merge, share("cpu", 2, 1.0 + hour, at_ns=hour * SECOND)))[-1] == ["cpu2", "fs0"]
+    ahead = 5 * hour
+    feed(merge, share("fs", 1, 2.0 + ahead, at_ns=(ahead + 2) * SECOND))
+    assert told(feed(merge, share("cpu", 3, 2.0 + ahead, at_ns=(ahead + 2) * SECOND))) == [["cpu3", "fs1"]]
+    fast = [share("cpu", 4 + n, 100.0 * n + 3 * ahead, at_ns=10 * ahead * SECOND) for n in range(9)]
+    feed(merge, *fast)
+    assert merge.ahead.total() == 0
+
+
+def test_a_tier_that_is_held_back_is_not_silent() -> None:
+    """Whose batches wait for what is missing before them is waited for as long as one that speaks."""
+    merge = Aggregator(("cpu", "fs"), lateness_ns=SECOND)
+    feed(merge, share("cpu", 0, 1.0))
+    for passed in range(1, PATIENCE):
+        assert merge.tick(passed * SECOND, holding={"fs", "other"}) == []
+    assert told(merge.tick(PATIENCE * SECOND, holding={"fs"})) == [["cpu0"]]
 
 
 def entries_of(rounds: list[Round]) -> list[Entry]:
@@ -326,7 +475,7 @@ def test_whoever_goes_on_from_a_log_goes_on_as_if_it_had_never_stopped(
     rng = random.Random(seed)
     seqs = {tier: itertools.count() for tier in TIERS}
     shares = [
-        share(tier, next(seqs[tier]), 1.0 + number, at_ns=0)
+        share(tier, next(seqs[tier]), 1.0 + number / 8)
         for number, tiers in enumerate(spoken)
         for tier in TIERS
         if tier in tiers
@@ -334,11 +483,9 @@ def test_whoever_goes_on_from_a_log_goes_on_as_if_it_had_never_stopped(
     whole = played(Aggregator(TIERS), shares, rng)
     assert whole == shares
     cut = data.draw(st.integers(0, len(whole)))
-    standings = Standings()
-    for entry in whole[:cut]:
-        standings.add(entry)
     rest = [one for one in shares if one not in whole[:cut]]
-    assert whole[:cut] + played(Aggregator(TIERS, standings=standings.result()), rest, rng) == whole
+    again = Aggregator(TIERS, standings=standings_of(whole[:cut]))
+    assert whole[:cut] + played(again, rest, rng) == whole
 
 
 def played(merge: Aggregator, shares: list[Received], rng: random.Random) -> list[Entry]:

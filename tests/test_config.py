@@ -282,6 +282,26 @@ def test_what_is_said_of_an_endpoint_is_a_fault_beside_engines_only(tmp_path: Pa
         settings(tiers=["e=cpu@tcp://a:1"], ranks=2, bind=True)
 
 
+def test_what_the_environment_says_of_an_endpoint_is_not_passed_over_for_an_engine(tmp_path: Path) -> None:
+    """A topic holds for tiers, ranks are refused; both go with an endpoint that an engine replaces."""
+    tiers = ["e=cpu@tcp://a:1"]
+    got = settings("", tmp_path, {"KVBUS_TOPIC": "kv@"}, tiers=tiers)
+    assert got.engine[0].tier[0].topic == ("kv@",)
+    with pytest.raises(ConfigError, match="ranks: expected without --engine"):
+        settings("", tmp_path, {"KVBUS_RANKS": "2"}, tiers=tiers)
+    got = settings("", tmp_path, {"KVBUS_RANKS": "2", "KVBUS_ENDPOINT": "tcp://b:1"}, tiers=tiers)
+    assert got.feed == ()
+
+
+@pytest.mark.parametrize("table", ["feed", "engine.tier"])
+def test_no_topic_at_all_is_a_fault(table: str, tmp_path: Path) -> None:
+    """An empty list would read nothing, in silence."""
+    engine = '[[engine]]\nname = "e"\n' if table == "engine.tier" else ""
+    told = faults(f'{engine}[[{table}]]\nname = "cpu"\nendpoint = "tcp://a:1"\ntopic = []\n', tmp_path)
+    assert "[0].topic: " in told
+    assert "at least 1 item" in told
+
+
 def test_replays_pair_with_endpoints() -> None:
     """There is no replay, or one for each endpoint."""
     with pytest.raises(ConfigError, match="expected none or one for each of the 2 endpoints"):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from kvbus.aggregator import Round
 from kvbus.engines import Engine, Engines, Item
 from kvbus.events import EventBatch
 from kvbus.feed import Notice
-from kvbus.log import Entry, Received, SourceId, Standing
+from kvbus.log import Entry, LastBatch, Received, SourceId, Standing
 
 SECOND = 1_000_000_000
 TIERS = Engine(("e/cpu", "e/fs"), lateness_s=1.0)
@@ -102,8 +103,39 @@ def test_a_tier_that_was_given_up_is_not_expected() -> None:
 
 def test_standings_reach_every_engine() -> None:
     """A share that the log has passed is late from the first moment on."""
-    standing = Standing(0, 1, 5.0, "", {})
-    engines = Engines([TIERS], standings={SourceId("e/cpu"): standing, SourceId("e/fs"): standing})
+    standing = Standing(0, 1, 5.0, "", {}, LastBatch(3, 0, 5.0, 0, False))
+    engines = Engines([TIERS], standings={SourceId("e/fs"): standing})
     (out,) = engines.take([share("e/cpu", 1, 5.0)], now_ns=0)
     assert isinstance(out, Round)
     assert [type(entry).__name__ for entry in out.entries] == ["Loss", "Stray"]
+
+
+def test_a_clock_that_cannot_be_right_is_named() -> None:
+    """At its 1st, 2nd, 4th … such batch; the others go on."""
+    engines = Engines([TIERS])
+    taken(engines, share("e/cpu", 0, 1.0), share("e/fs", 0, 1.0))
+    told = []
+    for seq in range(1, 5):
+        told.append(taken(engines, share("e/fs", seq, 4e9)))
+    word = "e/fs: its clock is far ahead of the other tiers', the time of its batch was not believed"
+    assert told == [[word], [word], [], [word]]
+    out = taken(engines, share("e/fs", 5, 2.0), share("e/cpu", 1, 2.0))
+    assert out == ["(e/cpu#1 e/fs#1 e/fs#2 e/fs#3 e/fs#4 e/fs#5)"]
+
+
+def test_a_feed_that_is_held_back_is_waited_for() -> None:
+    """Its batches have come, only not in order yet: that is not silence."""
+    engines = Engines([TIERS])
+    taken(engines, share("e/cpu", 0, 1.0))
+    assert list(engines.take([], now_ns=2 * SECOND, holding={"e/fs"})) == []
+    assert taken(engines, share("e/fs", 0, 1.0, at_ns=2 * SECOND)) == ["(e/cpu#0 e/fs#0)"]
+
+
+def test_a_tier_is_one_stream() -> None:
+    """Two topics at one address have no order between them: that is said, once."""
+    engines = Engines([TIERS])
+    other = msgspec.structs.replace(share("e/fs", 0, 1.0), source=SourceId("e/fs", b"b"))
+    third = msgspec.structs.replace(other, source=SourceId("e/fs", b"c"))
+    out = taken(engines, share("e/fs", 0, 1.0), other, third)
+    word = "e/fs: more than one topic or rank speaks here; a tier is one stream, choose it with its topic"
+    assert out == [word]

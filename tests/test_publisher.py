@@ -276,7 +276,7 @@ def test_a_full_queue_makes_a_hole_in_its_place(context: Sockets, caplog: pytest
         assert [one.seq for one in got] == [0, 1, 2, 3, 9, 10]
         assert [hash_of(one.payload) for one in got] == [0, 1, 2, 3, 9, 10]
         until(lambda: bus.counts().published == 6)  # counted when it was sent, so it can be heard before
-        assert bus.counts().dropped == {"queue_full": 5, "unencodable": 0, "at_close": 0}
+        assert bus.counts().dropped == {"queue_full": 5, "unencodable": 0, "too_large": 0, "at_close": 0}
         # The replay lacks them too, and says that this is not for lack of memory.
         items, info = replay(context, bus)
         assert [item.seq for item in items] == [0, 1, 2, 3, 9, 10]
@@ -286,20 +286,43 @@ def test_a_full_queue_makes_a_hole_in_its_place(context: Sockets, caplog: pytest
     assert "queue was full" in caplog.text
 
 
-def test_what_cannot_be_encoded_uses_no_number(
+def test_what_cannot_be_encoded_leaves_a_hole_and_an_empty_batch(
     context: Sockets, bus: Publisher, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A batch that has no encoding is logged and counted, and the numbers of the others have no hole."""
+    """A batch that has no encoding is logged and counted; readers see that something is missing, and when."""
     sub = subscriber(context, bus)
-    bus.publish(stored(1))
-    bus.publish(unencodable())
-    bus.publish([object()])  # type: ignore[list-item]
-    bus.publish(None)  # type: ignore[arg-type]
-    bus.publish(stored(2))
-    got = [live(sub) for _ in range(2)]
-    assert [(one.seq, hash_of(one.payload)) for one in got] == [(0, 1), (1, 2)]
+    bus.publish(stored(1), ts=1.0)
+    bus.publish(unencodable(), ts=2.0)
+    bus.publish([object()], ts=3.0)  # type: ignore[list-item]
+    bus.publish(stored(2), ts=float("nan"))  # not even its time can be sent
+    bus.publish(stored(2), ts=4.0)
+    got = [live(sub) for _ in range(4)]
+    read = [DialectReader().read(one.payload) for one in got]
+    told = [(batch.ts, len(batch.events)) for batch in read if isinstance(batch, EventBatch)]
+    assert [one.seq for one in got] == [0, 2, 4, 6]
+    assert told == [(1.0, 1), (2.0, 0), (3.0, 0), (4.0, 1)]
+    items, info = replay(context, bus)
+    assert [item.seq for item in items] == [0, 2, 4, 6]
+    assert info is not None
+    assert info.next_seq == 7
     assert bus.counts().dropped["unencodable"] == 3
     assert "batch not published" in caplog.text
+
+
+def test_what_no_reader_would_take_is_not_sent(
+    context: Sockets, bus: Publisher, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A batch above the readers' limit would end their connection: it is logged and counted, and missing."""
+    monkeypatch.setattr("kvbus.sender.MESSAGE_BYTES_MAX", 1000)
+    sub = subscriber(context, bus)
+    bus.publish(stored(1) * 100, ts=1.0)
+    bus.forward(b"kv", 2, bytes(1001))
+    bus.forward(b"kv", 3, bytes(1000))
+    got = [live(sub) for _ in range(2)]
+    assert [one.seq for one in got] == [1, 3]
+    assert [one.seq for one in replay(context, bus)[0]] == [1, 3]
+    assert bus.counts().dropped["too_large"] == 2
+    assert "1001 bytes are more than the 1000 readers take" in caplog.text
 
 
 def test_waiting_mode_loses_nothing_to_a_slow_subscriber(context: Sockets, tmp_path: Path) -> None:

@@ -301,3 +301,45 @@ def test_more_addresses_than_sockets_is_an_error_with_a_next_step() -> None:
             Subscriber(feeds, context=context)
     finally:
         context.destroy(linger=0)
+
+
+@pytest.mark.parametrize("kind", ["tcp://127.0.0.1:*", "ipc"])
+def test_a_message_that_is_too_large_costs_itself(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ZeroMQ ends the connection and makes no other; the feed is heard again all the same, and what it was
+    deaf to is asked for, or declared."""
+    monkeypatch.setattr("kvbus.live_socket.MESSAGE_BYTES_MAX", 10_000)
+    monkeypatch.setattr("kvbus.link.MESSAGE_BYTES_MAX", 10_000)
+    at = [f"ipc://{tmp_path}/s", f"ipc://{tmp_path}/r"] if kind == "ipc" else [kind, kind]
+    with (
+        Publisher(at[0], replay_endpoint=at[1]) as publisher,
+        Subscriber([Feed(publisher.endpoint, publisher.replay_endpoint)], replay_timeout_s=0.3) as subscriber,
+    ):
+        meet(subscriber, publisher)
+        publisher.forward(b"", 0, b"x")
+        entries, _ = read(subscriber, batches_up_to(1))
+        publisher.forward(b"", 1, bytes(10_001))
+        publisher.forward(b"", 2, b"y")
+        rest, notices = read(subscriber, lambda _: subscriber.counts()["reopened"] > 0)
+        meet(subscriber, publisher)
+        publisher.forward(b"", 3, b"z")
+        more, _ = read(subscriber, batches_up_to(1))
+    assert [one.seq for one in received(entries + rest + more)] == [0, 3]
+    losses = [(one.first_seq, one.last_seq) for one in [*rest, *more] if isinstance(one, Loss)]
+    assert losses == [(1, 2)]
+    assert [one.kind for one in notices if one.kind == "disconnected"] == ["disconnected"]
+
+
+def test_who_holds_something_back_is_named(tmp_path: Path) -> None:
+    """A feed that speaks behind a hole is not a silent one; one that nobody answers at is."""
+    feeds = [Feed(f"ipc://{tmp_path}/a", f"ipc://{tmp_path}/no-replay"), Feed(f"ipc://{tmp_path}/nobody")]
+    with Publisher(feeds[0].endpoint) as publisher, Subscriber(feeds) as subscriber:
+        meet(subscriber, publisher)
+        assert subscriber.holding <= {feeds[0].name}
+        publisher.forward(b"", 5, b"x")
+        read(subscriber, lambda _: subscriber.waiting > 0)
+        assert subscriber.holding == {feeds[0].name}
+        entries, _ = read(subscriber, batches_up_to(1))
+        assert received(entries)
+        assert subscriber.holding == set()

@@ -215,6 +215,7 @@ class CPUOffloadingManager(OffloadingManager):
         pinned = taken - self._num_evictable
         return {
             **self._counts,
+            **self._events.counts,
             "resident": taken,
             "evictable": self._num_evictable,
             "being_written": self._num_write_pending,
@@ -228,6 +229,7 @@ class CPUOffloadingManager(OffloadingManager):
         """Raise ``AssertionError`` if any promise of this class does not hold now."""
         self._slots.check_integrity()
         self._policy.check_integrity()
+        self._events.check_integrity()
         counts = Counter(min(block.ref_cnt, 1) for block in self._blocks.values())
         assert min(counts, default=0) >= WRITING, "a count of readers below -1"
         assert counts[0] == self._num_evictable, "evictable blocks miscounted"

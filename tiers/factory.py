@@ -7,12 +7,12 @@ client of an object store who has none. Here nothing is known of what a tier tak
 
 from __future__ import annotations
 
-import importlib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import ClassVar, Final
 
 from tiers.errors import TierValueError
+from tiers.registry import Registry
 from tiers.secondary import SecondaryTierManager
 
 NOT_OPTIONS: Final = ("type", "module_path", "name")
@@ -21,39 +21,23 @@ NOT_OPTIONS: Final = ("type", "module_path", "name")
 class SecondaryTierFactory:
     """``memory``: a dict. ``fs``: a folder. ``s3``: a bucket (vLLM calls its tier over NIXL ``obj``)."""
 
-    _registry: ClassVar[dict[str, Callable[[], object]]] = {}
+    # mypy wants a concrete class for type[T]; this one is only compared with.
+    _registry: ClassVar = Registry[SecondaryTierManager]("tier", SecondaryTierManager)  # type: ignore[type-abstract]
 
     @classmethod
     def register_tier(cls, tier_type: str, module_path: str, class_name: str) -> None:
         """Give a class a name; it is imported when it is asked for. A name can be given once."""
-        if tier_type in cls._registry:
-            raise TierValueError(
-                f"the tier {tier_type!r} is registered already", next_step="Take another name."
-            )
-        cls._registry[tier_type] = lambda: getattr(importlib.import_module(module_path), class_name)
+        cls._registry.register(tier_type, module_path, class_name)
 
     @classmethod
     def get_tier_class(cls, tier_config: Mapping[str, object]) -> type[SecondaryTierManager]:
-        """The class that ``type`` names: registered, or in ``module_path``, or ``type`` is ``module:Class``.
+        """The class that ``type`` names: in ``module_path``, else registered, else ``type`` is
+        ``module:Class``.
 
-        Raises ``TierValueError`` (a ``ValueError``) if there is none, or if it is no tier,
-        and what importing the module raises.
+        Raises ``TierValueError`` (a ``ValueError``) if there is none, if its module cannot be imported, or if
+        it is no tier.
         """
-        name, module_path = cls._type_of(tier_config), tier_config.get("module_path")
-        if module_path is None and name in cls._registry:
-            found = cls._registry[name]()
-        else:
-            where, _, class_name = name.rpartition(":")
-            where = where if module_path is None else str(module_path)
-            if not where:
-                raise TierValueError(f"no tier {name!r}", next_step=cls._known())
-            found = getattr(importlib.import_module(where), class_name, None)
-        if not (isinstance(found, type) and issubclass(found, SecondaryTierManager)):
-            raise TierValueError(
-                f"the tier {name!r} is {found!r}, which is no SecondaryTierManager",
-                next_step="Derive the class from tiers.SecondaryTierManager.",
-            )
-        return found
+        return cls._registry.find(tier_config.get("type"), tier_config.get("module_path"))
 
     @classmethod
     def create_secondary_tier(
@@ -69,7 +53,7 @@ class SecondaryTierFactory:
         and what the tier's constructor raises.
         """
         tier_class = cls.get_tier_class(tier_config)
-        tier_type = str(tier_config.get("name", cls._type_of(tier_config)))
+        tier_type = str(tier_config.get("name", tier_config["type"]))
         options = {name: value for name, value in tier_config.items() if name not in NOT_OPTIONS}
         signature = inspect.signature(tier_class)
         try:
@@ -81,18 +65,7 @@ class SecondaryTierFactory:
             ) from error
         return tier_class(*call.args, **call.kwargs)
 
-    @classmethod
-    def _type_of(cls, tier_config: Mapping[str, object]) -> str:
-        tier_type = tier_config.get("type")
-        if not (isinstance(tier_type, str) and tier_type):
-            raise TierValueError(f"a tier of type {tier_type!r}", next_step=cls._known())
-        return tier_type
-
-    @classmethod
-    def _known(cls) -> str:
-        return f"Known: {', '.join(sorted(cls._registry))}; or write module:Class."
-
 
 SecondaryTierFactory.register_tier("memory", "tiers.memory", "MemoryTier")
-SecondaryTierFactory.register_tier("fs", "tiers.filesystem", "FilesystemTier")
-SecondaryTierFactory.register_tier("s3", "tiers.objectstore", "ObjectStoreTier")
+SecondaryTierFactory.register_tier("fs", "tiers.filesystem.tier", "FilesystemTier")
+SecondaryTierFactory.register_tier("s3", "tiers.objectstore.tier", "ObjectStoreTier")

@@ -6,11 +6,16 @@ rather than pairs: a million pairs are a million objects for the garbage collect
 
 from __future__ import annotations
 
-from typing import Final, NewType
+from typing import Final, NewType, TypeGuard
 
 OffloadKey = NewType("OffloadKey", bytes)
 
 GROUP_BYTES: Final = 4
+
+
+def is_offload_key(key: object) -> TypeGuard[OffloadKey]:
+    """Whether this is a block hash, of at least a byte, and a group."""
+    return isinstance(key, bytes) and len(key) > GROUP_BYTES
 
 
 def make_offload_key(block_hash: bytes, group_idx: int) -> OffloadKey:

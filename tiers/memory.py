@@ -8,8 +8,9 @@ not fit announces what did land. It does not outlive the process and takes no pa
 from __future__ import annotations
 
 import sys
-from collections import Counter, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from typing import ClassVar, Final
 
 from tiers.errors import TierValueError
@@ -29,6 +30,7 @@ NOWHERE: Final = memoryview(b"")
 class MemoryTier(SecondaryTierManager):
     """At most ``max_blocks`` blocks (None: no bound), the least recently used leaves first.
 
+    After a job its first block is the most recently used, so the tail of a prefix leaves before its head.
     ``delay_steps``: a job is done after so many ``on_schedule_end``, 0 at once. With an empty
     ``primary_kv_view`` only the books are kept. Raises ``TierValueError`` for a negative number.
     """
@@ -106,7 +108,7 @@ class MemoryTier(SecondaryTierManager):
         self._events.number_from(numbers)
 
     def get_stats(self) -> Mapping[str, float]:
-        return {**self._counts, "resident": len(self._blocks)}
+        return {**self._counts, **self._events.counts, "resident": len(self._blocks)}
 
     def shutdown(self) -> None:
         """Let the blocks go. The tier ends with its process: there is nobody to tell."""
@@ -120,28 +122,42 @@ class MemoryTier(SecondaryTierManager):
             self._finished.append(self._load(job) if job.is_promotion else self._store(job))
 
     def _store(self, job: TransferJob) -> JobResult:
-        self._policy.touch([key for key in job.keys if key in self._blocks], job.req_context)
-        pairs = zip(job.keys, job.block_ids.tolist(), strict=True)
-        new = [(key, slot) for key, slot in pairs if key not in self._blocks]
-        self._make_room(len(new), keep=frozenset(job.keys))
-        landing = new[: self.max_blocks - len(self._blocks)]
-        for key, slot in landing:
-            block = BlockStatus(slot, 0)
-            self._blocks[key] = (block, self._read(slot))
-            self._policy.insert(key, block)
-        self._events.stored([key for key, _ in landing])
-        self._counts["stores"] += len(landing)
-        self._counts["stores_without_room"] += len(new) - len(landing)
-        return JobResult(job.job_id, len(landing) == len(new))
-
-    def _make_room(self, count: int, *, keep: frozenset[OffloadKey]) -> None:
-        """Evict for ``count`` blocks, as far as there is anybody to evict."""
+        """Block for block, as on a medium: one that has to leave for another of its job comes again last."""
+        todo = OrderedDict(zip(job.keys, job.block_ids.tolist(), strict=True))
         evicted: list[OffloadKey] = []
-        while len(self._blocks) + count > self.max_blocks and (victims := self._policy.evict(1, keep)):
-            evicted.append(victims[0][0])
-            del self._blocks[evicted[-1]]
+        landed: list[OffloadKey] = []
+        used: dict[OffloadKey, None] = {}
+        count = len(todo)
+        while todo:
+            key, slot = todo.popitem(last=False)
+            if key not in self._blocks:
+                if not self._make_room(todo, evicted, keep=used.keys()):
+                    continue
+                self._land(key, slot)
+                landed.append(key)
+            used[key] = None
+        self._policy.touch([key for key in job.keys if key in used], job.req_context)
         self._events.removed(evicted, "evicted")
-        self._counts["evictions"] += len(evicted)
+        self._events.stored(landed)
+        self._counts.update(evictions=len(evicted), stores=len(landed), stores_without_room=count - len(used))
+        return JobResult(job.job_id, len(used) == count)
+
+    def _make_room(
+        self, todo: OrderedDict[OffloadKey, int], evicted: list[OffloadKey], *, keep: AbstractSet[OffloadKey]
+    ) -> bool:
+        """Evict for one block, if there is anybody to evict."""
+        if len(self._blocks) >= self.max_blocks and (victims := self._policy.evict(1, keep)):
+            victim = victims[0][0]
+            evicted.append(victim)
+            del self._blocks[victim]
+            if victim in todo:
+                todo.move_to_end(victim)
+        return len(self._blocks) < self.max_blocks
+
+    def _land(self, key: OffloadKey, slot: int) -> None:
+        block = BlockStatus(slot, 0)
+        self._blocks[key] = (block, self._read(slot))
+        self._policy.insert(key, block)
 
     def _load(self, job: TransferJob) -> JobResult:
         found = []
@@ -150,6 +166,7 @@ class MemoryTier(SecondaryTierManager):
                 self._write(slot, self._blocks[key][1])
                 self._pin(key, -1)
                 found.append(key)
+        self._policy.touch(found, job.req_context)
         self._counts["loads"] += len(found)
         whole = len(found) == len(job.keys)
         return JobResult(job.job_id, whole, successful_keys=None if whole else found)

@@ -1,19 +1,18 @@
 """What a tier says of its own blocks, and the buffer in which it says it.
 
-An event is made when the tier's own state changes, and only then; nobody else makes one for it. Taking
-swaps the buffer out at once, so each event is handed out exactly once, however the caller goes through
-them. Nothing here knows where events go.
+An event is made when the tier's own state changes, and only then; nobody else makes one for it. Blocks are
+named by their keys, which others describe. Nothing here knows where events go.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from tiers.keys import OffloadKey
 from tiers.medium import Locality, Medium
+from tiers.numbered_buffer import EVENTS_MAX, NumberedBuffer
 
 Reason = Literal["evicted", "reset", "corrupt", "deleted"]
 
@@ -40,8 +39,10 @@ class OffloadingEvent:
     reason: Reason | None = field(default=None, compare=False)
 
 
-class EventBuffer:
-    """The events of one tier since they were last taken. Not enabled, it keeps nothing."""
+class EventBuffer(NumberedBuffer[OffloadingEvent]):
+    """The events of one tier, all with what is the same in each of them. Not enabled, it keeps nothing;
+    never more than ``events_max`` events. Raises ``TierValueError`` for a bound below 1.
+    """
 
     def __init__(
         self,
@@ -51,17 +52,13 @@ class EventBuffer:
         locality: Locality | None = None,
         ownership: str | None = None,
         removal_expected: bool = False,
+        events_max: int = EVENTS_MAX,
     ) -> None:
+        super().__init__(replace, whose=ownership or medium.value, enabled=enabled, events_max=events_max)
         self.medium = medium
-        self.enabled = enabled
         self.locality = locality
         self.ownership = ownership
         self.removal_expected = removal_expected
-        self._numbers: Iterator[int] = itertools.count()
-        self._waiting: list[OffloadingEvent] = []
-
-    def __len__(self) -> int:
-        return len(self._waiting)
 
     def stored(self, keys: Sequence[OffloadKey]) -> None:
         """These blocks became readable, in this order. No keys, no event."""
@@ -71,20 +68,10 @@ class EventBuffer:
         """These blocks are no longer there. No keys, no event."""
         self._say(keys, removed=True, reason=reason)
 
-    def take(self) -> list[OffloadingEvent]:
-        """Hand out what there is, oldest first, and forget it."""
-        taken, self._waiting = self._waiting, []
-        return taken
-
-    def number_from(self, numbers: Iterator[int]) -> None:
-        """Take ``emit_seq`` from this counter from now on; events not yet taken are numbered anew."""
-        self._numbers = numbers
-        self._waiting = [replace(event, emit_seq=next(numbers)) for event in self._waiting]
-
     def _say(self, keys: Sequence[OffloadKey], *, removed: bool, reason: Reason | None) -> None:
         if not keys or not self.enabled:
             return
-        self._waiting.append(
+        self._add(
             OffloadingEvent(
                 list(keys),
                 self.medium,

@@ -7,16 +7,15 @@ however many blocks are pinned.
 
 from __future__ import annotations
 
-import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from collections.abc import Set as AbstractSet
 from typing import ClassVar
 
 from msgspec import Struct
 
-from tiers.errors import TierValueError
 from tiers.keys import OffloadKey
+from tiers.registry import Registry
 from tiers.request import ReqContext
 
 WRITING = -1
@@ -32,10 +31,6 @@ class BlockStatus(Struct, eq=False, gc=False):
     block_id: int
     ref_cnt: int = WRITING
     place: int = 0
-
-    @property
-    def is_ready(self) -> bool:
-        return self.ref_cnt >= 0
 
 
 Victims = list[tuple[OffloadKey, BlockStatus]]
@@ -104,41 +99,22 @@ class CachePolicy(ABC):
 class CachePolicyFactory:
     """Policies by name. Others are named by ``register_cache_policy``, or by where they can be imported."""
 
-    _registry: ClassVar[dict[str, Callable[[], object]]] = {}
+    # mypy wants a concrete class for type[T]; this one is only compared with.
+    _registry: ClassVar = Registry[CachePolicy]("cache policy", CachePolicy)  # type: ignore[type-abstract]
 
     @classmethod
     def register_cache_policy(cls, name: str, module_path: str, class_name: str) -> None:
         """Give a class a name; it is imported when it is asked for. A name can be given once."""
-        if name in cls._registry:
-            raise TierValueError(
-                f"the cache policy {name!r} is registered already", next_step="Take another name."
-            )
-        cls._registry[name] = lambda: getattr(importlib.import_module(module_path), class_name)
+        cls._registry.register(name, module_path, class_name)
 
     @classmethod
     def get_cache_policy_cls(cls, name: str, module_path: str | None = None) -> type[CachePolicy]:
-        """The class of this name: registered, or in ``module_path``, or ``name`` is ``module:Class``.
+        """The class called ``name``: in ``module_path``, else registered, else ``name`` is ``module:Class``.
 
-        Raises ``TierValueError`` (a ``ValueError``) if there is none, or if it is no ``CachePolicy``, and
-        what importing the module raises.
+        Raises ``TierValueError`` (a ``ValueError``) if there is none, if its module cannot be imported, or if
+        it is no ``CachePolicy``.
         """
-        if name in cls._registry:
-            found = cls._registry[name]()
-        else:
-            if module_path is None:
-                module_path, _, name = name.rpartition(":")
-            if not module_path:
-                raise TierValueError(
-                    f"no cache policy {name!r}",
-                    next_step=f"Known: {', '.join(sorted(cls._registry))}; or write module:Class.",
-                )
-            found = getattr(importlib.import_module(module_path), name, None)
-        if not (isinstance(found, type) and issubclass(found, CachePolicy)):
-            raise TierValueError(
-                f"{name!r} of {module_path} is {found!r}, which is no CachePolicy",
-                next_step="Derive the class from tiers.CachePolicy.",
-            )
-        return found
+        return cls._registry.find(name, module_path)
 
 
 CachePolicyFactory.register_cache_policy("lru", "tiers.lru", "LRUCachePolicy")

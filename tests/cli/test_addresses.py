@@ -8,7 +8,7 @@ from cli.addresses import addresses, engine_flag, feeds_of, reachable
 from kvbus.config import load
 from kvbus.errors import EndpointError
 from kvbus.feed import Feed
-from tiers.voices import FREE_PORT, Address
+from tiers.voice.voices import FREE_PORT, Address
 
 NAMES = ("gpu", "cpu", "fs")
 

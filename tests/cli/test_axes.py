@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from cli.axes import count_runs, read_axes, runs_of, value_of
-from tiers.what_if import Sizes
+from cli.axes import axes_of, count_runs, read_axes, runs_of, value_of
+from tiers.serving.stack_spec import StackSpec, TierSpec
 
-BASE = Sizes(100, 200, behind=(("fs", None), ("s3", 5)))
+FS, S3 = TierSpec("fs", "fs", {"path": "/x"}), TierSpec("s3", "s3", {"max_blocks": 5})
+BASE = StackSpec(100, 200, behind=(FS, S3))
 
 
 def read(text: str) -> tuple[dict[str, list[int | str]], list[str]]:
     faults: list[str] = []
-    return read_axes(text, [name for name, _ in BASE.behind], faults), faults
+    return read_axes(text, [tier.name for tier in BASE.behind], faults), faults
 
 
 @pytest.mark.parametrize(
@@ -37,10 +38,11 @@ def test_every_combination_is_a_run() -> None:
     assert faults == []
     assert len(runs) == count_runs(axes) == 4
     assert [(run.gpu_blocks, run.policy) for run in runs] == [(1, "lru"), (1, "arc"), (2, "lru"), (2, "arc")]
-    assert {(run.cpu_blocks, run.behind) for run in runs} == {(200, (("fs", 9), ("s3", 5)))}
+    assert [(run.cpu_blocks, run.behind) for run in runs] == [(200, (FS.bounded(9), S3))] * 4
     assert [value_of(runs[1], axis) for axis in axes] == [1, "arc", 9]
-    assert value_of(BASE, "fs.max_blocks") == "unbounded"
+    assert value_of(BASE, "fs.max_blocks") is None
     assert value_of(BASE, "cpu.blocks") == 200
+    assert [value_of(BASE, axis) for axis in axes_of(["fs", "s3"])] == [100, 200, "lru", None, 5]
 
 
 def test_the_policy_is_the_cpu_tier_s() -> None:
@@ -51,9 +53,11 @@ def test_the_policy_is_the_cpu_tier_s() -> None:
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("gpu-blocks=", "expected numbers such as"),
-        ("gpu-blocks=4k..1k", "expected numbers such as"),
-        ("gpu-blocks=0..8", "expected numbers such as"),
+        ("gpu-blocks=", "expected a number such as"),
+        ("gpu-blocks=4k..1k", "expected a range upwards from 1"),
+        ("gpu-blocks=0..8", "expected a range upwards from 1"),
+        ("gpu-blocks=900000000000", "from 0 to 100m, got '900000000000'"),
+        ("gpu-blocks=1..900000m", "from 0 to 100m, got '1..900000m'"),
         ("gpu-blocks=x", "got 'x'"),
         ("colour=red", "not an axis; known: gpu-blocks, cpu.blocks, policy, fs.max_blocks, s3.max_blocks"),
         ("policy=fifo", "no cache policy 'fifo'"),

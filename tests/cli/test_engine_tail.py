@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from collections.abc import Callable
+from typing import cast
 
 import pytest
 from typer.testing import CliRunner
 
+from cli.filters import filters
+from cli.format import compile_format
 from cli.main import app
+from cli.printer import Printer
+from cli.tail import Live, follow
+from kvbus.engines import Engine, Engines
+from kvbus.events import AllBlocksCleared, EventBatch
+from kvbus.log import Entry, Received, SourceId
+from kvbus.subscriber import Subscriber
 from tests.cli.processes import Kvbus, Running
 from tests.cli.tiered import HASHES, PATIENT, Tiered, as_drained, drains_of
 
@@ -40,6 +51,29 @@ def test_tail_shows_a_round_as_soon_as_it_is_complete(tiered: Tiered, start: Cal
     assert (code, out) == (0, "e1/cpu 0\ne1/fs 0\n"), err
 
 
+class Stopping:
+    """A subscriber that has heard one share when the tail is told to stop."""
+
+    holding: frozenset[str] = frozenset()
+
+    def __init__(self, stop: threading.Event) -> None:
+        self._stop = stop
+
+    def poll(self, _timeout_s: float) -> list[Entry]:
+        self._stop.set()
+        batch = EventBatch(ts=1.0, events=[AllBlocksCleared()])
+        return [Received(SourceId("e1/cpu"), 0, 7, b"", time.time_ns(), False, batch, "map")]
+
+
+def test_a_tail_that_is_stopped_shows_what_waits(capsys: pytest.CaptureFixture[str]) -> None:
+    """What has come of a round that is not complete has its place: it is shown on the way out."""
+    stop = threading.Event()
+    live = Live(cast(Subscriber, Stopping(stop)), Engines([Engine(("e1/cpu", "e1/fs"))]), None)
+    printer = Printer(cell=compile_format("%S %s %k"), filters=filters(None, None, None, None))
+    follow(live, printer, end=None, stop=stop, as_made=False)
+    assert capsys.readouterr().out == "e1/cpu 7 AllBlocksCleared\n"
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -47,6 +81,13 @@ def test_tail_shows_a_round_as_soon_as_it_is_complete(tiered: Tiered, start: Cal
         (("--engine", "e1=cpu@nonsense"), "expected TIER@ENDPOINT or TIER@ENDPOINT+REPLAY"),
         (("--engine", "e1=cpu@tcp://a:1,cpu@tcp://a:2"), "e1/cpu is there twice"),
         (("--engine", "e1=cpu@tcp://a:1,fs@tcp://a:1"), "e1: two tiers at tcp://a:1"),
+        (("--engine", "e1=cpu@tcp://a:1", "--engine", "e1=fs@tcp://a:2"), "engine: e1 is there twice"),
+        (("--engine", "e1=cpu@tcp://a:1+tcp://a:9,fs@tcp://a:2+tcp://a:9"), "tcp://a:9 is of one publisher"),
+        (("--engine", "e1=cpu@tcp://a:1+tcp://a:1"), "replay: tcp://a:1 is where batches are published"),
+        (("--engine", "e1=cpu@tcp://a:1+tcp://a:2,fs@tcp://a:2"), "tcp://a:2 is where batches are published"),
+        (("--engine", "e1=cpu@ipc:///tmp/\x1b[2J"), r"'ipc:///tmp/\x1b[2J' has control characters"),
+        (("--engine", "e1=cpu@ipc:///tmp/\udcff"), r"'ipc:///tmp/\udcff' has control characters, or bytes"),
+        (("tcp://a:1\x1b[2J",), r"'tcp://a:1\x1b[2J' has control characters"),
         (("--engine", "e1=cpu@tcp://a:1", "--ranks", "2"), "ranks: expected without --engine"),
         (("--engine", "e1=cpu@tcp://a:1", "--bind"), "bind: expected without --engine"),
         (("--engine", "e1=cpu@tcp://a:1,fs@tcp://a:2", "--replay", "tcp://a:3"), "the 2 tiers without one"),

@@ -92,8 +92,17 @@ def test_faults() -> None:
     assert faults_of("cpu:blocks=0") == [
         "--tier cpu: blocks: input should be greater than or equal to 1, got '0'"
     ]
+    assert faults_of("cpu:blocks=900000000m") == [
+        "--tier cpu: blocks: expected a number such as 500 or 4k, from 0 to 100m, got '900000000m'"
+    ]
+    (fault,) = faults_of("cpu", "memory:max_blocks=1.5")
+    assert "expected a number such as 500 or 4k" in fault
+    (fault,) = faults_of("cpu", "fs:path=/x,max_bytes=1e9 furlongs")
+    assert "max_bytes: expected a size in bytes such as 4096, 64KiB or 2GiB" in fault
     (fault,) = faults_of("cpu", "memory:max_blocks=-1")
-    assert fault == "--tier memory: max_blocks: input should be greater than or equal to 0, got '-1'"
+    assert fault == (
+        "--tier memory: max_blocks: expected a number such as 500 or 4k, from 0 to 100m, got '-1'"
+    )
     assert faults_of("cpu", "memory:max_blocks=1,max_blocks=2") == [
         "--tier memory: max_blocks is there twice"
     ]

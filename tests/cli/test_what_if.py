@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from cli.curves import curves, longest
+from cli.curves import Curves, curves, dress, longest, looks, the_figure
 from cli.main import app
-from cli.run_flags import most_blocks
-from tiers.prompt import prompts
-from tiers.stack_spec import TierSpec
-from tiers.synthetic import synthetic
-from tiers.what_if import Sizes, what_if
-from tiers.workload import Count
+from tiers.serving.prompt import prompts
+from tiers.serving.stack_spec import StackSpec, TierSpec
+from tiers.serving.synthetic import synthetic
+from tiers.serving.what_if import what_if
+from tiers.serving.workload import RunCount
 
+AXES = {"gpu-blocks", "cpu.blocks", "policy", "memory.max_blocks"}
 WANTED = ("run", "--limit", "60", "--seed", "4", "--what-if", "gpu-blocks=64|128,policy=lru|arc")
 
 
@@ -41,8 +41,14 @@ def test_a_line_a_run() -> None:
     ]
     some = list(prompts(synthetic(4, requests=60), 16))
     for line in lines:
-        sizes = Sizes(line["gpu-blocks"], line["cpu.blocks"], line["policy"], (("memory", None),))
-        assert list(line["hits"].values()) == what_if(sizes, some).hits
+        spec = StackSpec(
+            line["gpu-blocks"],
+            line["cpu.blocks"],
+            policy=line["policy"],
+            behind=(TierSpec("memory", "memory"),),
+        )
+        assert list(line["hits"].values()) == what_if(spec, some).hits
+        assert line.keys() == AXES | {"requests", "block_refs", "misses", "mismatches", "hit_rate", "hits"}
         assert line["hit_rate"] == sum(line["hits"].values()) / line["block_refs"]
         assert line["misses"] == line["block_refs"] - sum(line["hits"].values())
         assert (line["memory.max_blocks"], line["requests"]) == (None, 60)
@@ -68,7 +74,8 @@ def test_curves_are_drawn(name: str, begins: bytes, tmp_path: Path) -> None:
 
 def test_without_matplotlib_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before anything is tried: the extra, and what works without it."""
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    for module in ("matplotlib", "matplotlib.figure"):
+        monkeypatch.setitem(sys.modules, module, None)
     done = CliRunner().invoke(app, [*WANTED, "--plot", "c.png"])
     assert (done.exit_code, done.stdout) == (2, "")
     assert "kvbus[plot]" in done.stderr
@@ -82,24 +89,49 @@ def test_publishing_nothing_is_said() -> None:
     assert "--publish: expected without --what-if" in done.stderr
 
 
+def counted(*hits: int) -> RunCount:
+    return RunCount(block_refs=10, misses=10 - sum(hits), hits=list(hits))
+
+
 def test_a_curve_for_each_combination_of_the_other_axes() -> None:
     """The axis with most numbers runs along the bottom; rates are in percent."""
     axes: dict[str, list[int | str]] = {"policy": ["lru", "arc", "mine"], "gpu-blocks": [1, 2]}
-    found = []
-    for policy in ("lru", "arc"):
-        for blocks in (1, 2):
-            count = Count(2)
-            count.block_refs, count.hits = 10, [blocks, blocks if policy == "arc" else 0]
-            found.append((Sizes(blocks, 5, policy), count))
+    found = [
+        (StackSpec(blocks, 5, policy=policy), counted(blocks, blocks if policy == "arc" else 0))
+        for policy in ("lru", "arc")
+        for blocks in (1, 2)
+    ]
     assert longest(axes) == "gpu-blocks"
-    assert curves(found, "gpu-blocks", ["policy"]) == {
+    assert curves(found, "gpu-blocks", ["policy"], axes=axes) == {
         ("lru",): [(1, 10.0), (2, 20.0)],
         ("arc",): [(1, 20.0), (2, 40.0)],
     }
 
 
-def test_bounds_in_blocks() -> None:
-    """A bound in bytes is one in rows: a block padded to 4 096 bytes. The tighter one holds."""
-    assert most_blocks(TierSpec("fs", "fs", {"max_bytes": 40_960}), 4_097) == 5
-    assert most_blocks(TierSpec("fs", "fs", {"max_bytes": 40_960, "max_blocks": 3}), 4_096) == 3
-    assert most_blocks(TierSpec("fs", "fs", {}), 4_096) is None
+def test_words_along_the_bottom_stand_in_their_order() -> None:
+    """Where nothing but policies is tried, each has its place."""
+    axes: dict[str, list[int | str]] = {"policy": ["lru", "arc"]}
+    found = [(StackSpec(1, 1, policy="lru"), counted(1)), (StackSpec(1, 1, policy="arc"), counted(2))]
+    assert curves(found, "policy", [], axes=axes) == {(): [(0, 10.0), (1, 20.0)]}
+
+
+def test_a_policy_is_a_line_style_and_the_rest_a_colour() -> None:
+    """Curves of one policy have one style, curves of one size one colour."""
+    drawn: Curves = {(size, policy): [(1, 1.0)] for size in (64, 128, None) for policy in ("lru", "arc")}
+    assert looks(drawn, ["cpu.blocks", "policy"]) == [
+        ("-", 0),
+        ("--", 0),
+        ("-", 1),
+        ("--", 1),
+        ("-", 2),
+        ("--", 2),
+    ]
+    assert looks({(): []}, []) == [("-", 0)]
+
+
+def test_the_sizes_that_were_tried_are_on_the_axis() -> None:
+    """Ticks are the values as they may be written, no powers of two in between."""
+    panel = the_figure()().subplots()
+    dress(panel, "gpu-blocks", [1_000, 2_000, 4_000, 5])
+    assert [tick.get_text() for tick in panel.get_xticklabels()] == ["1k", "2k", "4k", "5"]
+    assert list(panel.get_xticks(minor=True)) == []

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import stat
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 
 from kvbus.errors import LogError
-from kvbus.log import Entry, EpochBegan, LogReader, Received, SourceId, Standing
+from kvbus.log import Entry, EpochBegan, LastBatch, LogReader, Received, SourceId, Standing
 from kvbus.sink import Sink
 from sinks.duckdb import DuckDBLog
 from sinks.duckdb import open_log as open_duckdb
@@ -28,6 +30,7 @@ from tests.logs import (
     in_short,
     numbered,
     of_capture,
+    of_payload,
     received,
     removed,
     stored,
@@ -204,6 +207,25 @@ def test_standings_hold_what_a_restart_needs(kind: Kind) -> None:
     assert list(standing.recent) == list(range(300 - 256, 300))
     assert standing.recent[299] == entries[-1].payload
     assert standings(kind)[A] == standing
+
+
+def test_standings_say_where_the_last_batch_is(kind: Kind) -> None:
+    """Its position among those of all sources, its epoch, its times and socket; the last whose own time is a
+    number, also where a new epoch has no batch yet."""
+    entries: list[Entry] = [
+        received(A, 0, ts=1.0),
+        msgspec.structs.replace(received(A, 1, ts=1.0), replayed=True),
+        of_payload(B, 0, msgspec.msgpack.encode([math.nan, [], 1])),
+        of_payload(A, 2, b"\xc1 no msgpack at all"),
+        of_payload(A, 3, msgspec.msgpack.encode([math.inf, [], 0])),
+        EpochBegan(A, 1, "seq", "", 9),
+    ]
+    write(kind, entries)
+    found = standings(kind)
+    second = entries[1]
+    assert isinstance(second, Received)
+    assert found[A].last == LastBatch(1, 0, 2.0, second.received_ns, True)
+    assert found[B].last is None
 
 
 def test_recent_payloads_are_bounded_in_bytes(kind: Kind) -> None:

@@ -33,8 +33,8 @@ from tiers import (
     TieringOffloadingManager,
     TransferJob,
 )
-from tiers.filesystem import FilesystemTier
-from tiers.storage import StorageTier
+from tiers.filesystem.tier import FilesystemTier
+from tiers.storage.tier import StorageTier
 
 STEP = ScheduleEndContext((), ())
 BLOCKS = 4
@@ -420,3 +420,23 @@ def test_drained_jobs_still_report(behind: Behind) -> None:
     assert [result.job_id for result in behind.tier.get_finished_jobs()] == [0]
     assert list(behind.tier.get_finished_jobs()) == []
     assert not behind.tier.has_pending_work()
+
+
+@pytest.mark.parametrize("make", [bounded for name, bounded in TIERS.items() if "bounded" in name])
+def test_after_a_job_its_first_block_is_the_most_recent(
+    make: Callable[[memoryview], SecondaryTierManager],
+) -> None:
+    """Of what a job stored, found stored or loaded, the tail of the prefix leaves first, its head last."""
+    for load in (False, True):
+        behind = Behind(make)
+        behind.store("c b d")
+        behind.store("a b c d")
+        if load:
+            behind.store("d c b a")
+            behind.run("a b c d", [4, 5, 6, 7], load=True)
+        list(behind.tier.take_events())
+        for name in ("w", "x", "y", "z"):
+            behind.store(name)
+        left = [key for event in behind.tier.take_events() if event.removed for key in event.keys]
+        assert left == keys("d c b a")
+        behind.tier.shutdown()

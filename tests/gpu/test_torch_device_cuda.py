@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tiers import CPULoadStoreSpec, OffloadKey, make_offload_key
-from tiers.torch_device import TorchDevice
+from tiers.serving.torch_device import TorchDevice
 
 pytestmark = [
     pytest.mark.gpu,

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from tests.tiers.slow_copy import Setup, setups
 from tests.tiers.test_transfer import LARGE, carry_out
 from tiers import CPULoadStoreSpec, GPULoadStoreSpec
-from tiers.host_memory import HostMemory
-from tiers.kv_caches import allocate_kv_caches
 from tiers.row_layout import RowLayout
-from tiers.transfer import CPUOffloadingWorker
+from tiers.transfer.host_memory import HostMemory
+from tiers.transfer.kv_caches import allocate_kv_caches
+from tiers.transfer.worker import CPUOffloadingWorker
 
 pytestmark = [
     pytest.mark.gpu,

@@ -16,7 +16,7 @@ from kvbus import BlockRemoved, BlockStored
 from scripts.peers import vllm_dir
 from tests.tiers.hearing import Ear, events_of
 from tests.tiers.words import keys
-from tiers.attach import attach
+from tiers.voice.attach import attach
 
 pytestmark = pytest.mark.peer
 

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from tiers import OffloadKey
-from tiers.block_store import BlockCorruptError, BlockMissingError
+from tiers.storage.block_store import BlockCorruptError, BlockMissingError, BlockUnsureError
 
 
 class FaultyStore:
     """Blocks by key, oldest first. ``fail[operation, key]`` is raised, ``fail[operation, None]`` for any key.
 
-    While ``gate`` is not set, ``put``, ``get`` and ``holds`` wait.
+    A put that is to raise ``BlockUnsureError`` has put the block before. Of ``unknown`` blocks nobody can say
+    if they are there; ``stuck`` ones can never be deleted. While ``gate`` is not set, ``put``, ``get`` and
+    ``holds`` wait.
     """
 
     def __init__(self) -> None:
         self.blocks: dict[OffloadKey, bytes] = {}
         self.corrupt: set[OffloadKey] = set()
+        self.unknown: set[OffloadKey] = set()
+        self.stuck: set[OffloadKey] = set()
         self.fail: dict[tuple[str, OffloadKey | None], Exception] = {}
         self.gate = threading.Event()
         self.gate.set()
@@ -30,7 +35,14 @@ class FaultyStore:
         self._lock = threading.Lock()
 
     def put(self, key: OffloadKey, data: memoryview) -> bool:
-        self._enter("put", key)
+        try:
+            self._enter("put", key)
+        except BlockUnsureError:
+            self._place(key, data)
+            raise
+        return self._place(key, data)
+
+    def _place(self, key: OffloadKey, data: memoryview) -> bool:
         with self._lock:
             if key in self.blocks:
                 return False
@@ -50,14 +62,16 @@ class FaultyStore:
 
     def delete(self, key: OffloadKey) -> None:
         self._enter("delete", key)
+        if key in self.stuck:
+            raise PermissionError(errno.EPERM, "stuck")
         with self._lock:
             self.blocks.pop(key, None)
             self.corrupt.discard(key)
 
-    def holds(self, keys: Sequence[OffloadKey]) -> list[bool]:
+    def holds(self, keys: Sequence[OffloadKey]) -> list[bool | None]:
         self._enter("holds", None)
         with self._lock:
-            return [key in self.blocks for key in keys]
+            return [None if key in self.unknown else key in self.blocks for key in keys]
 
     def inventory(self) -> Iterator[tuple[OffloadKey, int]]:
         self._enter("inventory", None)

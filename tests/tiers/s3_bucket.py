@@ -10,8 +10,8 @@ import boto3
 
 from tests.tiers.s3_server import S3Server
 from tests.tiers.storage_rows import Rows
-from tiers.objectstore import ObjectStoreTier
-from tiers.s3 import S3Store
+from tiers.objectstore.store import S3Store
+from tiers.objectstore.tier import ObjectStoreTier
 
 KEY_ID: Final = "AKIDTEST"
 SECRET: Final = "nobody-may-read-this"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable
 
-from tiers.block_work import Done
+from tiers.storage.block_work import Done
 
 
 class SeededWorkers:

@@ -9,10 +9,10 @@ import torch
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tiers.host_memory import HostMemory
-from tiers.kv_caches import CacheRef, CanonicalKVCaches, allocate_kv_caches
 from tiers.row_layout import RowLayout
 from tiers.specs import CPULoadStoreSpec, GPULoadStoreSpec
+from tiers.transfer.host_memory import HostMemory
+from tiers.transfer.kv_caches import CacheRef, CanonicalKVCaches, allocate_kv_caches
 
 Bytes = NDArray[np.int8]
 

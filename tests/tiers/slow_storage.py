@@ -39,11 +39,18 @@ class SlowStorage:
         self.roomless: set[OffloadKey] = set()  # landing, and their victims not yet deleted
         self.leaving: list[OffloadKey] = []
         self.stuck: list[OffloadKey] = []
+        self.tried: list[OffloadKey] = []  # of the stuck ones, those being deleted again
+        self.put_off: dict[OffloadKey, tuple[int, float]] = {}  # failures so far, and when it is tried again
+        self.in_a_row = 0
+        self.next_eviction = 0.0
+        self.braked = 0
+        self.now = 0.0
         self.jobs: list[SlowJob] = []
         self.waiting: list[tuple[OffloadKey, SlowJob, OffloadKey]] = []  # until the first one is deleted
         self.joined: list[tuple[OffloadKey, SlowJob]] = []
         self.questions: dict[OffloadKey, list[str]] = {}
         self.sent: dict[OffloadKey, int] = {}
+        self.tries: dict[OffloadKey, int] = {}
         self.batches = 0
         self.missing: dict[str, set[OffloadKey]] = {}
         self.victims: dict[OffloadKey, list[OffloadKey]] = {}
@@ -82,14 +89,38 @@ class SlowStorage:
         return self.booked() + len(self.leaving) - len(self.roomless)
 
     def make_room(self, count: int) -> list[OffloadKey] | None:
+        if count <= 0:
+            return []
+        if self.in_a_row >= 2:
+            if self.now < self.next_eviction:
+                return None
+            self.brake()
         idle = [key for key in self.queue if not self.is_pinned(key)]
-        if len(self.stuck) + len(idle) < count:
+        if len(idle) < count:
             return None
-        victims = (self.stuck + idle)[: max(0, count)]
-        for key in victims:
-            (self.stuck if key in self.stuck else self.queue).remove(key)
+        for key in idle[:count]:
+            self.queue.remove(key)
             self.leaving.append(key)
-        return victims
+        return idle[:count]
+
+    def brake(self) -> None:
+        self.next_eviction = self.now + min(60.0, 2.0**self.braked)
+        self.braked += 1
+
+    # What is stuck
+
+    def strand(self, key: OffloadKey) -> None:
+        self.stuck.append(key)
+        self.later(key)
+
+    def later(self, key: OffloadKey) -> None:
+        failures, _ = self.put_off.get(key, (0, 0.0))
+        self.put_off[key] = (failures + 1, self.now + min(60.0, 2.0**failures))
+
+    def retry(self) -> None:
+        self.tried += [
+            key for key in self.stuck if key not in self.tried and self.put_off[key][1] <= self.now
+        ]
 
     # Stores
 
@@ -111,8 +142,7 @@ class SlowStorage:
             elif first := [entry[0] for entry in self.waiting if entry[2] == key]:
                 self.waiting.append((first[0], job, key))
             elif key in self.stuck:
-                self.stuck.remove(key)
-                self.leaving.append(key)
+                self.tried += [key] if key not in self.tried else []
                 self.waiting.append((key, job, key))
             elif key in self.leaving:
                 self.waiting.append((key, job, key))
@@ -124,7 +154,7 @@ class SlowStorage:
         self.end(over)
 
     def land(self, job: SlowJob, key: OffloadKey, evicted: list[OffloadKey], over: list[SlowJob]) -> None:
-        count, stuck = 0, list(self.stuck)
+        count = 0
         if self.booked() >= self.bound:
             count = 1 - min(self.bound - self.booked(), max(0, self.bound - self.used()))
         victims = self.make_room(count)
@@ -132,7 +162,7 @@ class SlowStorage:
             job.failed.add(key)
             self.done(job, over)
             return
-        evicted += [victim for victim in victims if victim not in stuck]
+        evicted += victims
         self.landing[key] = job
         self.victims[key] = victims
         if victims:
@@ -144,33 +174,50 @@ class SlowStorage:
         if not job.open:
             over.append(job)
 
-    def wrote(self, blocks: list[tuple[OffloadKey, list[tuple[OffloadKey, bool]], bool, bool]]) -> None:
-        """Of one job: block, its victims and whether each was deleted, whether it was tried, whether it is
-        there.
+    def wrote(self, blocks: list[tuple[OffloadKey, list[tuple[OffloadKey, bool]], str]]) -> None:
+        """Of one job: block, its victims and whether each was deleted, and what became of the block:
+        ``"there"``, ``"failed"``, ``"unsure"``, or ``"untried"`` for want of room.
         """
         over: list[SlowJob] = []
-        for key, deleted, was_tried, is_there in blocks:
+        again: list[tuple[SlowJob, OffloadKey]] = []
+        for key, deleted, fate in blocks:
             assert [victim for victim, _ in deleted] == self.victims.pop(key)
             job = self.landing[key]
             for victim, is_gone in deleted:
                 self.gone(victim, is_gone)
-            if was_tried or not is_there:
-                self.roomless.discard(key)
-            if is_there:
+            self.roomless.discard(key)
+            if fate == "there":
                 self.done(job, over)
                 continue
             del self.landing[key]
+            if fate == "unsure":
+                self.strand(key)
             for one in [job, *(other for name, other in self.joined if name == key)]:
-                one.failed.add(key)
-                self.done(one, over)
+                if fate == "untried":
+                    again.append((one, key))
+                else:
+                    one.failed.add(key)
+                    self.done(one, over)
             self.joined = [pair for pair in self.joined if pair[0] != key]
         self.end(over)
-        self.resume([pair for _, deleted, _, _ in blocks for pair in deleted])
+        self.place(again)
+        self.resume([pair for _, deleted, _ in blocks for pair in deleted])
 
     def gone(self, key: OffloadKey, is_gone: bool) -> None:
-        self.leaving.remove(key)
-        if not is_gone:
-            self.stuck.append(key)
+        if is_gone:
+            (self.tried if key in self.tried else self.leaving).remove(key)
+            self.stuck = [other for other in self.stuck if other != key]
+            self.put_off.pop(key, None)
+            self.in_a_row = self.braked = 0
+        elif key in self.tried:
+            self.tried.remove(key)
+            self.later(key)
+        else:
+            self.leaving.remove(key)
+            self.in_a_row += 1
+            if self.in_a_row >= 2:
+                self.brake()
+            self.strand(key)
 
     def deleted(self, outcomes: list[tuple[OffloadKey, bool]]) -> None:
         for key, is_gone in outcomes:
@@ -285,6 +332,7 @@ class SlowStorage:
         if key not in self.questions:
             self.questions[key] = []
             self.sent.pop(key, None)
+            self.tries.pop(key, None)
         if request not in self.questions[key]:
             self.questions[key].append(request)
         return "RETRY"
@@ -295,21 +343,27 @@ class SlowStorage:
             self.sent[key] = self.batches
         self.batches += bool(unsent)
 
-    def answered(self, batch: int, keys: list[OffloadKey], found: set[OffloadKey]) -> None:
+    def answered(self, batch: int, found: dict[OffloadKey, bool | None]) -> None:
         taker = SlowJob(-1, [], True, "", 1)
         self.jobs.append(taker)
         adopted: list[OffloadKey] = []
         evicted: list[OffloadKey] = []
-        for key in keys:
+        heard: list[tuple[OffloadKey, list[str]]] = []
+        for key, is_there in found.items():
             if key not in self.questions or self.sent.get(key) != batch:
                 continue
-            asking, stuck = self.questions.pop(key), list(self.stuck)
-            victims = self.make_room(1 - (self.bound - self.booked())) if key in found else None
+            self.tries[key] = self.tries.get(key, 0) + 1
+            if is_there is None and self.tries[key] < 3:
+                del self.sent[key]
+            else:
+                heard.append((key, self.questions.pop(key)))
+        for key, asking in heard:
+            victims = self.make_room(1 - (self.bound - self.booked())) if found[key] else None
             if victims is None:
                 for request in asking:
                     self.missing[request].add(key)
                 continue
-            evicted += [victim for victim in victims if victim not in stuck]
+            evicted += victims
             self.admit(key)
             self.pin(taker, key)
             adopted.append(key)

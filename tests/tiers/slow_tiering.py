@@ -51,21 +51,35 @@ class SlowMemory:
             self.read.remove(key)
             if key not in self.read:
                 self.queue.append(key)
+        self.touch(found)
         return found
 
     def store(self, keys: list[OffloadKey]) -> list[OffloadKey]:
-        self.touch([key for key in keys if self.has(key)])
-        new = [key for key in keys if not self.has(key)]
-        held = len(self.queue) + len(set(self.read))
-        victims = [key for key in self.queue if key not in keys][: max(0, held + len(new) - self.capacity)]
-        self.queue = [key for key in self.queue if key not in victims]
-        landing = new[: self.capacity - held + len(victims)]
-        self.queue += landing
+        todo, used, victims, landed = list(keys), list[OffloadKey](), list[OffloadKey](), list[OffloadKey]()
+        while todo:
+            key = todo.pop(0)
+            if not self.has(key):
+                idle = [one for one in self.queue if one not in used]
+                if self.held() >= self.capacity and idle:
+                    self.queue.remove(idle[0])
+                    victims.append(idle[0])
+                    if idle[0] in todo:
+                        todo.remove(idle[0])
+                        todo.append(idle[0])
+                if self.held() >= self.capacity:
+                    continue
+                self.queue.append(key)
+                landed.append(key)
+            used.append(key)
+        self.touch([key for key in keys if key in used])
         if victims:
             self.waiting.append(("removed", tuple(victims), "evicted"))
-        if landing:
-            self.waiting.append(("stored", tuple(landing), None))
-        return landing
+        if landed:
+            self.waiting.append(("stored", tuple(landed), None))
+        return landed
+
+    def held(self) -> int:
+        return len(self.queue) + len(set(self.read))
 
     def schedule_end(self) -> None:
         self.step += 1

@@ -13,11 +13,11 @@ from tiers import (
     OffloadKey,
     TieringOffloadingManager,
 )
-from tiers.announcer import Announcer
-from tiers.engine import Engine
-from tiers.gpu import GPUBlockPool
-from tiers.prompt import Prompt, prompts
-from tiers.trace import Request
+from tiers.gpu.pool import GPUBlockPool
+from tiers.serving.engine import ServingEngine
+from tiers.serving.prompt import Prompt, prompts
+from tiers.serving.trace import Request
+from tiers.voice.announcer import Announcer
 
 ROW_BYTES = 48
 
@@ -85,11 +85,11 @@ class SmallEngine:
         names = ("gpu", "cpu", *(tier.tier_type for tier in self.behind))
         self.heard = {name: Heard() for name in names}
         self.announcer = Announcer(self.manager, self.heard, gpu=self.pool)
-        self.engine = Engine(
+        self.engine = ServingEngine(
             self.pool,
             self.manager,
             device=self.device,
-            announcer=self.announcer,
+            speaker=self.announcer,
             patience_s=patience_s,
         )
 

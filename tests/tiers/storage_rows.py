@@ -10,7 +10,7 @@ import numpy as np
 
 from tests.tiers.words import REQUEST, k, keys, say
 from tiers import JobResult, LookupResult, ScheduleEndContext, TransferJob
-from tiers.storage import StorageTier
+from tiers.storage.tier import StorageTier
 
 ROWS = 8
 ROW_BYTES = 8192

@@ -12,6 +12,7 @@ from tests.tiers.hearing import Ear, Heard, events_of
 from tests.tiers.words import REQUEST, k, keys
 from tiers import (
     CPUOffloadingManager,
+    Medium,
     MemoryTier,
     OffloadingEvent,
     ScheduleEndContext,
@@ -19,9 +20,9 @@ from tiers import (
     TieringOffloadingManager,
     TierValueError,
 )
-from tiers.announcer import Announcer
-from tiers.description import BlockDescription
-from tiers.voices import Address
+from tiers.voice.announcer import Announcer
+from tiers.voice.description import BlockDescription
+from tiers.voice.voices import Address
 
 STEP = ScheduleEndContext([], [])
 
@@ -156,6 +157,75 @@ def test_nothing_is_lost_when_a_tier_raises() -> None:
     gpu.free("h")
     assert [short(share) for share in announcer.drain().shares] == ["-g -h", "+a", "+a"]
     assert announcer.drain().ts is None
+
+
+class Babbling(MemoryTier):
+    """Says besides what it is told to say."""
+
+    def __init__(self, *babble: object) -> None:
+        super().__init__(enable_events=True)
+        self.babble = list(babble)
+
+    def take_events(self) -> Iterable[OffloadingEvent]:
+        said, self.babble = [*self.babble, *super().take_events()], []
+        return said  # type: ignore[return-value]
+
+
+class Hostile:
+    """An event that nobody can read."""
+
+    def __getattr__(self, name: str) -> object:
+        raise RuntimeError(name)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        object(),
+        None,
+        pytest.param(Hostile(), id="hostile"),
+        OffloadingEvent([k("a"), b"abcd"], Medium.CPU, False),  # type: ignore[list-item]
+        OffloadingEvent([k("a"), "b"], Medium.CPU, True),  # type: ignore[list-item]
+        OffloadingEvent([k("a"), []], Medium.CPU, True),  # type: ignore[list-item]
+        OffloadingEvent(None, Medium.CPU, True),  # type: ignore[arg-type]
+        OffloadingEvent(keys("a"), Medium.CPU, False, ownership="\udc80"),
+        OffloadingEvent(keys("a"), Medium.CPU, False, emit_seq=1 << 70),
+    ],
+)
+def test_an_event_at_fault_costs_that_event_alone(bad: object) -> None:
+    """Its tier's others, and the other tiers', go out in that drain; it is counted, and nothing is noted of
+    it.
+    """
+    gpu, voices = Pool(), {name: Heard() for name in ("gpu", "cpu", "memory")}
+    manager = tiering(Babbling(bad))
+    announcer = Announcer(manager, voices, gpu=gpu)
+    announcer.describe(k("a"), BlockDescription([b"a"], None, [1], 1))
+    gpu.free("g")
+    store(manager, "b")
+    assert [short(share) for share in announcer.drain().shares] == ["-g", "+b", "+b"]
+    assert announcer.drain().ts is None
+    assert announcer.get_stats()["unreadable"] == 1
+    assert announcer.get_stats()["descriptions.held"] == 0
+    announcer.check_integrity()
+
+
+def test_shares_that_fit_no_tiers_are_counted() -> None:
+    """A manager that gives a share too few breaks its promise: nobody knows whose they are. The GPU's events
+    are not lost with them.
+    """
+    gpu, voices = Pool(), {name: Heard() for name in ("gpu", "cpu", "memory")}
+    manager = tiering(MemoryTier(enable_events=True))
+    announcer = Announcer(manager, voices, gpu=gpu)
+    by_tier = manager.take_events_by_tier
+    manager.take_events_by_tier = lambda: by_tier()[:1]  # type: ignore[method-assign]
+    gpu.free("g")
+    store(manager, "a")
+    with pytest.raises(TierContractError, match="1 shares for 2 tiers"):
+        announcer.drain()
+    manager.take_events_by_tier = by_tier  # type: ignore[method-assign]
+    store(manager, "b")
+    assert [short(share) for share in announcer.drain().shares] == ["-g", "+b", "+b"]
+    assert announcer.get_stats()["unowned"] == 1
 
 
 def test_closing_drains_once_more() -> None:

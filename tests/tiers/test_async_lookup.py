@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from tests.tiers.words import k, keys
 from tiers import OffloadKey
-from tiers.async_lookup import AsyncLookup
 from tiers.errors import TierValueError
+from tiers.storage.async_lookup import AsyncLookup
 
 
 def test_a_question_goes_out_once() -> None:
@@ -29,7 +29,7 @@ def test_a_no_is_for_those_who_asked() -> None:
     asks.ask(k("a"), "x", now=0.0)
     asks.ask(k("a"), "y", now=0.0)
     ((batch, asked),) = asks.flush()
-    assert asks.answered(batch, asked, found=set(), now=1.0) == {}
+    assert asks.answered(batch, dict.fromkeys(asked, False), now=1.0) == {}
     assert asks.is_missing(k("a"), "x")
     assert asks.is_missing(k("a"), "y")
     assert not asks.is_missing(k("a"), "z")
@@ -45,7 +45,7 @@ def test_a_yes_names_who_waits() -> None:
     ((batch, asked),) = asks.flush()
     asks.forget("y")
     asks.check_integrity()
-    assert asks.answered(batch, asked, found=set(asked), now=1.0) == {k("a"): {"x"}}
+    assert asks.answered(batch, dict.fromkeys(asked, True), now=1.0) == {k("a"): {"x"}}
     assert not asks.is_missing(k("a"), "x")
 
 
@@ -58,8 +58,9 @@ def test_an_answer_belongs_to_its_batch() -> None:
     asks.withdraw(k("nobody"))
     asks.ask(k("a"), "x", now=0.0)
     ((new, _),) = asks.flush()
-    assert asks.answered(old, asked, found=set(asked), now=1.0) == {}
-    assert asks.answered(new, asked, found=set(asked), now=1.0) == {k("a"): {"x"}}
+    assert asks.answered(old, dict.fromkeys(asked, True), now=1.0) == {}
+    assert asks.answered(old, dict.fromkeys(asked), now=1.0) == {}
+    assert asks.answered(new, dict.fromkeys(asked, True), now=1.0) == {k("a"): {"x"}}
     asks.check_integrity()
 
 
@@ -72,6 +73,24 @@ def test_a_withdrawn_question_is_not_sent() -> None:
     asks.withdraw(k("b"))
     asks.ask(k("b"), "x", now=0.0)
     assert asks.flush() == [(0, keys("b"))]
+
+
+def test_what_nobody_knows_is_asked_again() -> None:
+    """A block that could not be asked about goes out once more, alone; three times in vain are a no."""
+    asks = AsyncLookup()
+    asks.ask(k("a"), "x", now=0.0)
+    asks.ask(k("b"), "x", now=0.0)
+    ((batch, _),) = asks.flush()
+    assert asks.answered(batch, {k("a"): None, k("b"): True}, now=1.0) == {k("b"): {"x"}}
+    for _ in range(2):
+        asks.check_integrity()
+        assert not asks.is_missing(k("a"), "x")
+        ((batch, asked),) = asks.flush()
+        assert asked == keys("a")
+        assert asks.answered(batch, {k("a"): None}, now=1.0) == {}
+    assert asks.is_missing(k("a"), "x")
+    assert asks.flush() == []
+    assert asks.get_stats()["lookup_async_delays"] == 2
 
 
 def test_a_failed_load_is_a_miss_while_the_request_lives() -> None:
@@ -102,8 +121,8 @@ def test_the_wait_is_measured() -> None:
     asks.ask(k("a"), "x", now=1.0)
     asks.ask(k("a"), "y", now=2.0)
     asks.ask(k("b"), "y", now=2.0)
-    ((batch, asked),) = asks.flush()
-    asks.answered(batch, asked, found=keys("a"), now=4.0)
+    ((batch, _),) = asks.flush()
+    asks.answered(batch, {k("a"): True, k("b"): False}, now=4.0)
     stats = asks.get_stats()
     assert (stats["lookup_async_delay_seconds"], stats["lookup_async_delays"]) == (5.0, 2)
     assert stats["lookups_open"] == 0
@@ -132,7 +151,7 @@ def test_no_request_waits_for_nothing(calls: list[tuple[str, str, str]]) -> None
                 out += asks.flush()
             case "answer" if out:
                 batch, asked = out.pop()
-                asks.answered(batch, asked, found={k(name)}, now=1.0)
+                asks.answered(batch, {key: key == k(name) or None for key in asked}, now=1.0)
             case "forget":
                 asks.forget(request)
             case "begin":
@@ -140,5 +159,5 @@ def test_no_request_waits_for_nothing(calls: list[tuple[str, str, str]]) -> None
         asks.check_integrity()
     out += asks.flush()
     for batch, asked in out:
-        asks.answered(batch, asked, found=set(), now=1.0)
+        asks.answered(batch, dict.fromkeys(asked, False), now=1.0)
     assert asks.get_stats()["lookups_open"] == 0

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tiers.backpressure import MIB, Backpressure
 from tiers.errors import TierValueError
+from tiers.storage.backpressure import MIB, Backpressure
 
 
 def fed(*figures: float, high: float = 5.0, low: float = 1.0, alpha: float = 0.5) -> Backpressure:

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tiers import OffloadKey, make_offload_key
-from tiers.block_content import BlockContent
 from tiers.errors import TierValueError
+from tiers.serving.block_content import BlockContent
 
 CPU = torch.device("cpu")
 BYTES = 256

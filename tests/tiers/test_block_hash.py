@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvbus.capture import read_capture
-from tiers.block_hash import NONE_HASH, ExtraKeys, hash_block, hash_blocks, none_hash
 from tiers.errors import TierValueError
+from tiers.gpu.block_hash import NONE_HASH, ExtraKeys, hash_block, hash_blocks, none_hash
 
 TOKENS = st.lists(st.integers(0, (1 << 31) - 1), max_size=40)
 

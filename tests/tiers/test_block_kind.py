@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tiers import TierContractError, TierValueError
-from tiers.block_kind import BlockKind
+from tiers.storage.block_kind import BlockKind
 
 
 def test_the_same_facts_are_one_kind() -> None:
@@ -20,8 +22,12 @@ def test_the_same_facts_are_one_kind() -> None:
     assert BlockKind(4096, {"rank": 0, "model": "m"}).description == kinds[0].description
 
 
-@pytest.mark.parametrize("layout", [{"model": object()}, {"scale": float("nan")}], ids=["object", "nan"])
-def test_a_layout_is_plain_facts(layout: dict[str, object]) -> None:
+@pytest.mark.parametrize(
+    "layout",
+    [{"model": object()}, {"scale": float("nan")}, "model", ["model"], 1, ""],
+    ids=lambda layout: type(layout).__name__,
+)
+def test_a_layout_is_plain_facts(layout: Any) -> None:
     """What JSON cannot say cannot be compared with what another process wrote, and is refused."""
     with pytest.raises(TierValueError, match="layout"):
         BlockKind(4096, layout)

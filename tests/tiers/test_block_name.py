@@ -6,7 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tiers import make_offload_key
-from tiers.block_name import block_name, read_block_name
+from tiers.storage.block_name import block_name, read_block_name
 
 
 @given(st.binary(max_size=64), st.integers(0, 2**32 - 1))

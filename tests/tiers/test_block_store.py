@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.tiers.words import k
 from tiers import OffloadKey
-from tiers.block_store import (
+from tiers.errors import TierError, TierValueError
+from tiers.storage.block_store import (
     FIELDS,
     HEADER_BYTES,
     MAX_KEY_BYTES,
     BlockCorruptError,
     BlockMissingError,
+    BlockUnsureError,
     fault_of,
     header_of,
     verify,
 )
-from tiers.errors import TierError, TierValueError
 
 KEYS = st.binary(min_size=4, max_size=40).map(OffloadKey)
 PAYLOADS = st.binary(max_size=200)
@@ -80,6 +83,15 @@ def test_errors_are_the_systems_and_ours() -> None:
         assert isinstance(error, TierError)
         assert k("a").hex() in str(error)
         assert error.next_step
+
+
+def test_an_unsure_error_is_counted_by_its_cause() -> None:
+    """A put of which nobody knows what became is an OSError with the number of what failed."""
+    error = BlockUnsureError(k("a"), TimeoutError(errno.ETIMEDOUT, "no answer"))
+    assert isinstance(error, OSError)
+    assert error.errno == errno.ETIMEDOUT
+    assert k("a").hex() in str(error)
+    assert error.next_step
 
 
 def test_a_key_has_a_longest_length() -> None:

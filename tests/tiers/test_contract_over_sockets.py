@@ -45,9 +45,9 @@ from tiers import (
     get_offload_group_idx,
     make_offload_key,
 )
-from tiers.announcer import Announcer
-from tiers.description import BlockDescription
-from tiers.voices import Address, Drain, Voice
+from tiers.voice.announcer import Announcer
+from tiers.voice.description import BlockDescription
+from tiers.voice.voices import Address, Drain, Voice
 
 MOONCAKE = Path(__file__).resolve().parents[3] / "shared" / "traces" / "mooncake_conversation.jsonl"
 STEP = ScheduleEndContext([], [])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tiers import CPULoadStoreSpec, GPULoadStoreSpec, TierValueError
-from tiers.copy_plan import plan_copy
+from tiers.transfer.copy_plan import plan_copy
 
 
 def places(gpu: GPULoadStoreSpec, slots: list[int], *, chunk: int) -> list[tuple[int, int, int, int]]:

@@ -193,6 +193,16 @@ def test_events_are_handed_out_once() -> None:
     assert say(taken) == ""
 
 
+def test_a_tier_nobody_listens_to_says_what_it_dropped() -> None:
+    """The oldest events of a tier whose events nobody takes go, and its counters say how many."""
+    cpu = tier(3)
+    cpu._events.events_max = 2
+    for name in "abc":
+        store(cpu, name)
+    assert cpu.get_stats()["events_dropped.undrained"] == 1
+    assert say(cpu.take_events()) == "+b | +c"
+
+
 def test_events_are_vllms_with_our_numbers() -> None:
     """An event says what vLLM's says, and carries its number in the order of making."""
     cpu = tier(1)

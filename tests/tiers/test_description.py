@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,8 +11,8 @@ from hypothesis import strategies as st
 
 from kvbus.events import BlockStored, canonical_hash, token_list
 from tests.tiers.words import k
-from tiers.description import BlockDescription, Descriptions
 from tiers.errors import TierValueError
+from tiers.voice.description import BlockDescription, Descriptions
 
 PRIMARY, BEHIND = 0, 1
 
@@ -176,6 +177,40 @@ def test_what_cannot_be_said_is_refused_at_once(wrong: BlockDescription) -> None
     known = Descriptions()
     with pytest.raises(TierValueError, match="cannot be described"):
         known.describe(k("a"), wrong)
+    assert len(known) == 0
+
+
+def nested(depth: int) -> list[object]:
+    """A list in a list in a list."""
+    deep: list[object] = []
+    for _ in range(depth):
+        deep = [deep]
+    return deep
+
+
+def test_what_raises_while_it_is_read_is_refused_too() -> None:
+    """Lists too deep to be encoded, or whose reading fails: the same error of the call."""
+
+    class Failing(list[int]):
+        def __iter__(self) -> Iterator[int]:
+            raise OSError("gone")
+
+    known = Descriptions()
+    for wrong in (
+        BlockDescription([b"a"], None, [1], 1, extra_keys=nested(100_000)),
+        BlockDescription([b"a"], None, Failing([1]), 1),
+    ):
+        with pytest.raises(TierValueError, match="cannot be described"):
+            known.describe(k("a"), wrong)
+    assert len(known) == 0
+
+
+@pytest.mark.parametrize("key", [b"", b"abcd", "key", None, 5, []])
+def test_what_is_no_key_has_no_description(key: Any) -> None:
+    """A key is the bytes of a hash and a group: anything else would never be stored."""
+    known = Descriptions()
+    with pytest.raises(TierValueError, match="is not a key"):
+        known.describe(key, chunk("a"))
     assert len(known) == 0
 
 

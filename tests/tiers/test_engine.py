@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from kvbus.events import BlockRemoved, BlockStored, canonical_hash, token_list
 from tests.tiers.small_engine import SmallEngine, asked
 from tiers import TierContractError
-from tiers.device import BooksOnly
-from tiers.engine import Engine
 from tiers.errors import TierStalledError
-from tiers.gpu import GPUBlockPool
-from tiers.tiering import TieringOffloadingManager
-from tiers.trace import tokens_of
+from tiers.gpu.pool import GPUBlockPool
+from tiers.serving.device import BooksOnly
+from tiers.serving.engine import ServingEngine
+from tiers.serving.trace import tokens_of
+from tiers.tiering.manager import TieringOffloadingManager
 
 TWICE = [(1, 2, 3), (4, 5, 6), (1, 2, 3)]
 
@@ -88,6 +88,7 @@ def test_a_copy_to_the_gpu_that_fails_is_a_miss() -> None:
     assert engine.engine.get_stats()["load_failures"] == 1
     engine.device.failing.clear()
     assert engine.hits(again) == (3, 0)
+    assert engine.engine.get_stats().get("loads", 0) == 0
 
 
 def test_a_copy_from_the_gpu_that_fails_stores_nothing() -> None:
@@ -113,6 +114,7 @@ def test_a_block_that_is_not_what_was_stored_is_named_and_put_right() -> None:
     served = engine.engine.serve(again)
     assert served.mismatches == (again.keys[1],)
     assert served.hits == (0, 3)
+    assert engine.engine.get_stats()["loads"] == 3
     assert engine.device.mismatches(engine.pool.find_prefix(again.hashes), again.keys) == []
 
 
@@ -190,11 +192,11 @@ def test_any_traffic_is_served_right(
         assert books.serve(prompt) == served
 
 
-def books_like(engine: SmallEngine) -> Engine:
+def books_like(engine: SmallEngine) -> ServingEngine:
     """The same sizes without bytes and without a word."""
     pool = GPUBlockPool(engine.pool.num_blocks, 4)
     manager = TieringOffloadingManager(engine.primary, engine.behind)
-    return Engine(pool, manager, device=BooksOnly())
+    return ServingEngine(pool, manager, device=BooksOnly())
 
 
 def test_loaded_blocks_are_compared() -> None:

@@ -32,9 +32,9 @@ from tiers import (
     TieringOffloadingManager,
     make_offload_key,
 )
-from tiers.announcer import Announcer
-from tiers.gpu import GPUBlockPool
-from tiers.voices import Address, Voice
+from tiers.gpu.pool import GPUBlockPool
+from tiers.voice.announcer import Announcer
+from tiers.voice.voices import Address, Voice
 
 GPU_SLOTS, CPU_SLOTS, MEMORY_SLOTS = 9, 6, 11
 STEP = ScheduleEndContext((), ())

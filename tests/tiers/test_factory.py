@@ -61,11 +61,20 @@ def test_a_name_is_given_once() -> None:
         SecondaryTierFactory.register_tier("fs", __name__, "Elsewhere")
 
 
-@pytest.mark.parametrize("name", ["NoTier", "Nothing"])
-def test_only_tiers_are_tiers(name: str) -> None:
-    """A class that is no SecondaryTierManager, or that is not there, is refused by name."""
-    with pytest.raises(TierValueError, match=f"{name}.*no SecondaryTierManager"):
-        SecondaryTierFactory.get_tier_class({"type": f"{__name__}:{name}"})
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        ({"type": f"{__name__}:NoTier"}, "NoTier.*no SecondaryTierManager"),
+        ({"type": ".foo:Bar"}, "cannot be imported"),
+        ({"type": "memory", "module_path": 7}, "cannot be imported"),
+        ({"type": "memory", "module_path": __name__}, "memory.*no SecondaryTierManager"),
+    ],
+    ids=str,
+)
+def test_only_tiers_are_tiers(config: dict[str, object], says: str) -> None:
+    """What is no SecondaryTierManager, or cannot be imported where it is said to be, is refused by name."""
+    with pytest.raises(TierValueError, match=says):
+        SecondaryTierFactory.get_tier_class(config)
 
 
 def test_an_option_that_the_tier_does_not_have() -> None:

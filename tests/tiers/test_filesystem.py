@@ -11,16 +11,23 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.tiers.words import k, keys
-from tiers import OffloadKey, TierContractError, TierError
-from tiers.block_file import is_aligned
-from tiers.block_store import FIELDS, HEADER_BYTES, BlockCorruptError, BlockMissingError
-from tiers.filesystem import FilesystemStore
+from tiers import OffloadKey, TierContractError, TierError, TierValueError
+from tiers.filesystem.file import is_aligned
+from tiers.filesystem.tier import FilesystemStore
+from tiers.storage.block_store import (
+    FIELDS,
+    HEADER_BYTES,
+    BlockCorruptError,
+    BlockMissingError,
+    BlockUnsureError,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 PAYLOAD = 8192
@@ -317,14 +324,61 @@ def test_a_read_only_disk(tmp_path: Path) -> None:
                 opened(disk, direct=direct)
 
 
-def test_a_root_that_is_gone(store: FilesystemStore) -> None:
-    """A root that vanished, as a disk does that is unmounted, is not made again in its place."""
-    shutil.rmtree(store.folder.path)
-    with pytest.raises(FileNotFoundError):
-        put(store, "a")
-    assert not Path(store.folder.path).exists()
-    with pytest.raises(BlockMissingError):
-        got(store, "a")
+@pytest.mark.parametrize("what", ["root", "mount"])
+def test_a_root_that_is_away(tmp_path: Path, what: str) -> None:
+    """While the root is away, as that of a disk that is unmounted, nobody says that a block is gone, nothing
+    is made in the root's place, and when it is back everything is there.
+    """
+    root = tmp_path / "root"
+    store, away = opened(root), tmp_path / "away"
+    put(store, "a")
+    root.rename(away)
+    if what == "mount":
+        root.mkdir()
+    calls: dict[str, Callable[[], object]] = {
+        "get": lambda: got(store, "a"),
+        "put": lambda: put(store, "a"),
+        "delete": lambda: store.delete(k("a")),
+        "holds": lambda: store.holds(keys("a b")),
+    }
+    for call in calls.values():
+        with pytest.raises(OSError, match="folder is away") as raised:
+            call()
+        assert raised.value.errno == errno.ENXIO
+        assert not isinstance(raised.value, BlockUnsureError)
+    if what == "mount":
+        assert files(root) == set()
+        root.rmdir()
+    assert not root.exists()
+    away.rename(root)
+    assert got(store, "a")
+    assert store.holds(keys("a b")) == [True, False]
+
+
+def test_one_question_that_fails(store: FilesystemStore) -> None:
+    """Where one block cannot be asked about, the others can; only if all fail is there an error."""
+    put(store, "a")
+    long = k("x" * 200)
+    path_of(store, "x" * 200).parent.mkdir()
+    assert store.holds([k("a"), long, k("b")]) == [True, None, False]
+    assert store.holds([]) == []
+    with pytest.raises(OSError, match="name too long"):
+        store.holds([long])
+
+
+def test_a_put_that_cannot_be_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A put that failed, and whose file cannot be taken away again, may have left a block, and says so."""
+    store = opened(tmp_path, fsync=True)
+    path_of(store, "a").parent.mkdir()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", failing("fsync", errno.EIO, after=1))
+        patch.setattr(os, "unlink", failing("unlink", errno.EIO, after=0))
+        with pytest.raises(BlockUnsureError) as raised:
+            store.put(k("a"), content(k("a")))
+    assert raised.value.errno == errno.EIO
+    assert store.holds(keys("a")) == [True]
+    store.delete(k("a"))
+    assert store.holds(keys("a")) == [False]
 
 
 # Roots
@@ -369,6 +423,25 @@ def test_roots_that_cannot_be(tmp_path: Path, kind: str) -> None:
     assert not (tmp_path / "file").is_dir()
 
 
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"root": None}, "path None"),
+        ({"root": ""}, "path ''"),
+        ({"root": b"root"}, "path b'root'"),
+        ({"fsync": "false"}, "fsync 'false'"),
+        ({"direct": 1}, "direct 1"),
+        ({"layout": "model"}, "layout 'model'"),
+    ],
+    ids=ascii,
+)
+def test_values_that_cannot_be(tmp_path: Path, options: dict[str, Any], reason: str) -> None:
+    """What is no name of a folder, no yes or no, or no layout is a ValueError, and nothing is made."""
+    with pytest.raises(TierValueError, match=reason):
+        FilesystemStore(**{"root": tmp_path, "block_bytes": PAYLOAD, **options})
+    assert [*tmp_path.iterdir()] == []
+
+
 def test_a_name_too_long_for_the_disk(store: FilesystemStore) -> None:
     """A hash too long for a file name fails its own put, and says so."""
     with pytest.raises(OSError, match="name too long") as raised:
@@ -387,11 +460,49 @@ def test_kinds_are_kept_apart(tmp_path: Path) -> None:
     assert configs == [store.kind.description for store in stores]
 
 
-def test_a_folder_of_somebody_else(store: FilesystemStore, tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", ["{}", "7", '{"format": 1}'])
+def test_a_folder_of_somebody_else(store: FilesystemStore, tmp_path: Path, text: str) -> None:
     """A folder whose config.json says something else is left alone."""
-    Path(store.folder.path, "config.json").write_text("{}")
+    config = Path(store.folder.path, "config.json")
+    config.write_text(text)
     with pytest.raises(TierError, match=r"config\.json describes other blocks"):
         opened(tmp_path / "root")
+    assert config.read_text() == text
+
+
+@pytest.mark.parametrize("torn", ["empty", "cut", "newline", "zeros", "half zeros"])
+def test_a_torn_description(store: FilesystemStore, tmp_path: Path, torn: str) -> None:
+    """A config.json that a power cut left empty, short or without its bytes is written anew."""
+    put(store, "a")
+    config, whole = Path(store.folder.path, "config.json"), store.kind.description
+    half = len(whole) // 2
+    config.write_bytes(
+        {
+            "empty": b"",
+            "cut": whole[:half],
+            "newline": whole[:-1],
+            "zeros": bytes(len(whole)),
+            "half zeros": whole[:half] + bytes(half),
+        }[torn]
+    )
+    assert got(opened(tmp_path / "root"), "a")
+    assert config.read_bytes() == whole
+    assert files(tmp_path) == {"config.json", path_of(store, "a").name}
+
+
+def test_the_description_is_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new folder's description survives a power cut, whether its blocks do or not."""
+    synced, really = list[str](), os.fsync
+
+    def watched(file: int) -> None:
+        synced.append(str(Path(f"/proc/self/fd/{file}").readlink()))
+        really(file)
+
+    monkeypatch.setattr(os, "fsync", watched)
+    store = opened(tmp_path, fsync=False)
+    unfinished, folder = synced
+    assert unfinished.endswith(".unfinished")
+    assert folder == store.folder.path
 
 
 # What is there already
@@ -428,12 +539,43 @@ def test_inventory_tidies_up(store: FilesystemStore) -> None:
     assert files(top) == {"config.json", path_of(store, "a").name, "notes.bin", left["young"].name}
 
 
+def test_inventory_goes_on(store: FilesystemStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that cannot be deleted and a folder that cannot be read are passed over, and counted by reason;
+    folders of other names are not looked into.
+    """
+    put(store, "a", "b", "c")
+    os.truncate(path_of(store, "b"), 100)
+    foreign = Path(store.folder.path, "lost+found")
+    foreign.mkdir()
+    shut = {str(foreign), str(path_of(store, "c").parent)}
+    scandir = os.scandir
+
+    def refusing(path: str) -> object:
+        if path in shut:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "unlink", failing("unlink", errno.EPERM, after=0))
+    monkeypatch.setattr(os, "scandir", refusing)
+    assert [*store.inventory()] == [(k("a"), PAYLOAD)]
+    assert store.folder.skipped == {"EPERM": 1, "EACCES": 1}
+
+
+def test_a_clock_that_was_set_back(store: FilesystemStore) -> None:
+    """A block whose last use is said to be in the future is used now, when it is loaded."""
+    put(store, "a", "b")
+    for name in "ab":
+        os.utime(path_of(store, name), (1 << 33, 1 << 33))
+    assert got(store, "b")
+    assert [key for key, _ in store.inventory()] == keys("b a")
+
+
 # Several processes
 
 HAMMER = """
 import random, sys, time
 from tests.tiers.test_filesystem import content, memory, opened, PAYLOAD, Path, k
-from tiers.block_store import BlockMissingError
+from tiers.storage.block_store import BlockMissingError
 root, seed, seconds = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
 store, chance, into, done = opened(root), random.Random(seed), memory(PAYLOAD), [0] * 5
 names = [k(str(number)) for number in range(12)]

@@ -12,9 +12,9 @@ import pytest
 
 from tests.tiers.storage_rows import ROW_BYTES, Rows
 from tests.tiers.words import k, keys
-from tiers import Locality, LookupResult, TierValueError
+from tiers import Locality, LookupResult, TierError, TierValueError
 from tiers.factory import SecondaryTierFactory
-from tiers.filesystem import FilesystemTier
+from tiers.filesystem.tier import FilesystemTier
 
 
 def opened(root: Path, **options: Any) -> Rows:
@@ -114,6 +114,80 @@ def test_two_tiers_on_one_root(tmp_path: Path) -> None:
     assert two.said() == "-a:deleted"
     one.tier.shutdown()
     two.tier.shutdown()
+
+
+def test_a_disk_that_is_away_for_a_while(tmp_path: Path) -> None:
+    """While the disk is away loads and stores fail, and no block is said to be gone; when it is back, the
+    blocks are there and the bound holds.
+    """
+    root, away = tmp_path / "mounted", tmp_path / "away"
+    rows = opened(root, max_blocks=5)
+    rows.store("a b c d")
+    rows.said()
+    root.rename(away)
+    assert not rows.load("a b c d")[0].success
+    assert not rows.store("e").success
+    assert rows.said() == ""
+    away.rename(root)
+    assert rows.load("a b c d")[1] == [True] * 4
+    for name in "efg":
+        assert rows.store(name).success
+    assert rows.load("e f g")[1] == [True] * 3
+    assert len([*root.rglob("*.bin")]) == 5
+    rows.tier.shutdown()
+
+
+def test_a_folder_that_cannot_be_tidied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tier opens where a file cannot be tidied up, and counts it; it does not where nothing is listed."""
+    first = opened(tmp_path)
+    first.store("a b")
+    first.tier.shutdown()
+    stuck, unlink = str(file_of(tmp_path, "b")), os.unlink
+    os.truncate(stuck, 100)
+
+    def refusing(path: str) -> None:
+        if path == stuck:
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), path)
+        unlink(path)
+
+    def shut(path: str) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+
+    monkeypatch.setattr(os, "unlink", refusing)
+    second = opened(tmp_path)
+    assert second.said() == "+a"
+    assert second.tier.get_stats()["inventory_skips.EPERM"] == 1
+    second.tier.shutdown()
+    monkeypatch.setattr(os, "scandir", shut)
+    with pytest.raises(TierError, match="cannot list"):
+        opened(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("path", None),
+        ("path", ""),
+        ("layout", ["model"]),
+        ("max_bytes", "10GB"),
+        ("max_blocks", 1.5),
+        ("max_blocks", True),
+        ("fsync", "false"),
+        ("direct", 0),
+        ("shared", "yes"),
+        ("enable_events", 1),
+        ("read_threads", "8"),
+        ("write_threads", 0),
+        ("backpressure", "true"),
+        ("locality", 1),
+    ],
+)
+def test_options_that_cannot_be(tmp_path: Path, option: str, value: object) -> None:
+    """A configuration's value of a wrong type or size is a ValueError that names the option."""
+    view = memoryview(bytearray(4 * ROW_BYTES)).cast("B", (4, ROW_BYTES))
+    config = {"type": "fs", "path": str(tmp_path), option: value}
+    with pytest.raises(TierValueError, match=option):
+        SecondaryTierFactory.create_secondary_tier(config, view)
 
 
 def test_made_by_its_type(tmp_path: Path) -> None:

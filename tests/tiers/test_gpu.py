@@ -15,7 +15,7 @@ from kvbus.dialects import DialectReader
 from kvbus.events import EventBatch
 from tests.tiers.slow_gpu import Said, SlowPool
 from tiers.errors import TierContractError, TierValueError
-from tiers.gpu import GPUBlockPool
+from tiers.gpu.pool import GPUBlockPool
 
 # A pocket language: a block is a letter, its hash ends with the letter's code, its tokens are two of it.
 
@@ -169,6 +169,35 @@ def test_an_event_says_it_all() -> None:
     batch = DialectReader().read(encode([event], ts=1.0))
     assert isinstance(batch, EventBatch)
     assert batch.events == [event]
+
+
+def test_what_a_block_does_not_have_is_not_sent() -> None:
+    """An event of blocks without extra keys has the bytes of one that knows of no extra keys."""
+    pool = GPUBlockPool(2, 2, enable_events=True)
+    serve(pool, "ab")
+    assert b"extra_keys" not in encode(pool.take_events(), ts=1.0)
+
+
+def test_events_that_cannot_be_encoded_use_up_no_number() -> None:
+    """A store that is refused leaves no hole in the numbers, which would look like a lost event."""
+    pool = GPUBlockPool(1, 1, enable_events=True)
+    assert pool.allocate(1) == [0]
+    with pytest.raises(TypeError):
+        pool.cache([0], hashes("a"), token_ids=[[1]], parent=None, extra_keys=[(object(),)])
+    pool.cache([0], hashes("a"), token_ids=[[1]], parent=None)
+    (event,) = pool.take_events()
+    assert isinstance(event, BlockStored)
+    assert event.emit_seq == 0
+
+
+def test_a_pool_nobody_listens_to_says_what_it_dropped() -> None:
+    """The oldest events of a pool whose events nobody takes go, and its counters say how many."""
+    pool = GPUBlockPool(3, 2, enable_events=True)
+    pool._events.events_max = 2
+    for name in "abc":
+        serve(pool, name)
+    assert pool.get_stats()["events_dropped.undrained"] == 1
+    assert take(pool) == "+b +c"
 
 
 def test_a_reset_forgets_all_and_says_so_once() -> None:

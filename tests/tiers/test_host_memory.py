@@ -10,9 +10,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from tiers import CPUPrimaryTierOffloadingManager, TierContractError, TierError, TierValueError
-from tiers.host_memory import HostMemory
+from tiers import (
+    CPUPrimaryTierOffloadingManager,
+    TierContractError,
+    TierError,
+    TierMemoryError,
+    TierValueError,
+)
 from tiers.row_layout import RowLayout
+from tiers.transfer.host_memory import HostMemory
 
 LAYOUT = RowLayout((1000, 24), blocks_per_chunk=5)  # 5120 bytes: two pages a row
 
@@ -95,9 +101,35 @@ def test_no_blocks() -> None:
 
 def test_more_than_any_machine_has() -> None:
     """Memory that cannot be had is an error that says how much it was."""
-    with pytest.raises(MemoryError, match=f"no {2**60} bytes") as caught:
-        HostMemory(2**48, RowLayout((4096,)))
-    assert isinstance(caught.value, TierError)
+    for num_blocks in (2**48, 2**60):
+        with pytest.raises(MemoryError, match=f"no {num_blocks * 4096} bytes") as caught:
+            HostMemory(num_blocks, RowLayout((4096,)))
+        assert isinstance(caught.value, TierError)
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["", "absent/slots", "file/slots", "nul\0", "n" * 300, "loop"],
+    ids=["a folder", "no folder", "a file as folder", "no path", "too long", "a link to itself"],
+)
+def test_a_path_that_cannot_be_shared(tmp_path: Path, place: str) -> None:
+    """Where no file can be made or joined, that is said with its cause, as memory that cannot be had."""
+    (tmp_path / "file").touch()
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    with pytest.raises(TierMemoryError, match=r"for 1 slots: .*give a path") as caught:
+        HostMemory(1, LAYOUT, path=tmp_path / place)
+    assert caught.value.__cause__ is not None
+
+
+def test_a_file_without_the_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of another user is memory that cannot be had."""
+
+    def denied(*_: object) -> int:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("os.open", denied)
+    with pytest.raises(TierMemoryError, match="Permission denied"):
+        HostMemory(1, LAYOUT, path=tmp_path / "slots")
 
 
 def test_a_full_file_system_is_said_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +183,7 @@ def test_joining_a_file_of_another_size(tmp_path: Path) -> None:
 @pytest.mark.skipif(torch.cuda.is_available(), reason="with CUDA it would be pinned")
 def test_pinning_without_cuda_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     """Memory that cannot be pinned is unpinned memory, and a warning says so."""
-    with caplog.at_level(logging.WARNING, logger="tiers.host_memory"):
+    with caplog.at_level(logging.WARNING, logger="tiers.transfer.host_memory"):
         memory = HostMemory(1, LAYOUT, pin=True)
     assert not memory.pinned
     assert "stays unpinned" in caplog.text

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tiers import TierValueError
-from tiers.kv_caches import CacheRef, CanonicalKVCaches, allocate_kv_caches
+from tiers.transfer.kv_caches import CacheRef, CanonicalKVCaches, allocate_kv_caches
 
 
 def test_allocated_for_a_layout() -> None:

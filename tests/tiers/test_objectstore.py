@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import errno
-import http.server
 import logging
-import threading
+import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.exceptions import ReadTimeoutError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.tiers.s3_bucket import IMPATIENT, PAYLOAD, SECRET, Bucket
 from tests.tiers.s3_server import S3Server
+from tests.tiers.s3_stand_in import StandIn, serving
 from tests.tiers.storage_rows import ROW_BYTES
 from tests.tiers.words import k, keys
 from tiers import LookupResult, TierContractError, TierError, TierValueError
-from tiers.block_store import HEADER_BYTES, BlockCorruptError, BlockMissingError
-from tiers.s3 import S3Store
+from tiers.factory import SecondaryTierFactory
+from tiers.objectstore.store import S3Store
+from tiers.objectstore.tier import ObjectStoreTier
+from tiers.storage.block_store import HEADER_BYTES, BlockCorruptError, BlockMissingError
 
 pytestmark = pytest.mark.usefixtures("credentials")
 
@@ -82,12 +83,17 @@ def test_gone_is_missing(store: S3Store) -> None:
     "length", [0, 1, HEADER_BYTES, HEADER_BYTES + PAYLOAD - 1, HEADER_BYTES + PAYLOAD + 1]
 )
 def test_an_object_of_another_length(store: S3Store, bucket: Bucket, length: int) -> None:
-    """An object that is too short or too long is a corrupt block, and not in the inventory."""
+    """An object that is too short or too long is a corrupt block, not in the inventory, and not there: the
+    next put takes its place.
+    """
     store.put(k("a"), data("a"))
     bucket.rewrite(bucket.names()[0], lambda whole: (whole + b"\0")[:length])
     with pytest.raises(BlockCorruptError, match=f"{length} bytes"):
         got(store, "a")
     assert [*store.inventory()] == []
+    assert store.holds(keys("a")) == [False]
+    assert store.put(k("a"), data("a"))
+    assert got(store, "a")
 
 
 @pytest.mark.parametrize("byte", [0, 20, 40, HEADER_BYTES - 1, HEADER_BYTES, HEADER_BYTES + PAYLOAD - 1])
@@ -121,47 +127,18 @@ def test_memory_of_another_size(store: S3Store) -> None:
         store.get(k("a"), memoryview(bytearray(PAYLOAD + 1)))
 
 
-class Plain(http.server.BaseHTTPRequestHandler):
-    """A store that knows no conditional put: it answers 501 to one. It keeps nothing but names."""
-
-    protocol_version = "HTTP/1.1"
-    names: set[str]
-
-    def do_HEAD(self) -> None:
-        self.answer(200 if self.path in self.names or self.path.count("/") < 2 else 404)
-
-    def do_PUT(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
-        if self.headers["If-None-Match"]:
-            self.answer(501)
-        else:
-            self.names.add(self.path)
-            self.answer(200)
-
-    def answer(self, status: int) -> None:
-        self.send_response(status)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@contextmanager
-def serving(handler: type[Plain]) -> Iterator[str]:
-    """A server of that kind, by its address."""
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-
-
 def test_a_server_without_conditions() -> None:
     """Of a server that knows no conditional put the store asks first, from then on."""
-    plain = type("PlainNow", (Plain,), {"names": set()})
-    with serving(plain) as url:
+
+    class Unconditional(StandIn):
+        def put(self) -> None:
+            if self.headers["If-None-Match"]:
+                self.rfile.read(int(self.headers["Content-Length"]))
+                self.answer(501)
+            else:
+                super().put()
+
+    with serving(Unconditional) as url:
         store = S3Store("bucket", block_bytes=PAYLOAD, endpoint_url=url, region="us-east-1", **IMPATIENT)
         assert [store.put(k("a"), data("a")) for _ in range(3)] == [True, False, False]
         assert store.put(k("b"), data("b"))
@@ -196,8 +173,8 @@ def test_no_credentials(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None
 def test_access_denied() -> None:
     """A bucket that answers 403 is an error at the start, about rights."""
 
-    class Denying(Plain):
-        def do_HEAD(self) -> None:
+    class Denying(StandIn):
+        def head(self) -> None:
             self.answer(403)
 
     with serving(Denying) as url, pytest.raises(TierError, match=r"403.*the right to"):
@@ -207,19 +184,76 @@ def test_access_denied() -> None:
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"endpoint_url": "nonsense"}, "Invalid endpoint"),
-        ({"endpoint_url": f"http://me:{SECRET}@127.0.0.1"}, "a user or a password"),
-        ({"max_attempts": 0}, "max_attempts"),
+        ({"max_attempts": 0}, "max_attempts 0"),
+        ({"max_attempts": True}, "max_attempts True"),
+        ({"connections": "8"}, "connections '8'"),
+        ({"connect_timeout_s": "5"}, "connect_timeout_s '5'"),
+        ({"read_timeout_s": 0}, "read_timeout_s 0"),
+        ({"transfer_timeout_s": float("nan")}, "transfer_timeout_s nan"),
+        ({"prefix": "\ud800"}, r"prefix '\\ud800'"),
+        ({"prefix": None}, "prefix None"),
+        ({"region": 1}, "region 1"),
+        ({"region": "not a region"}, "no S3 client"),
         ({"block_bytes": 0}, "0 bytes"),
         ({"layout": {"model": b"m"}}, "no JSON"),
+        ({"layout": "model"}, "layout 'model'"),
     ],
-    ids=["endpoint", "password", "attempts", "size", "layout"],
+    ids=ascii,
 )
 def test_values_that_cannot_be(options: dict[str, Any], reason: str) -> None:
-    """What cannot be an address, a number or a layout is a ValueError, before anything is connected."""
-    with pytest.raises(TierValueError, match=reason) as raised:
+    """What cannot be a name, a number or a layout is a ValueError, before anything is connected."""
+    with pytest.raises(TierValueError, match=reason):
         S3Store("b", **{"block_bytes": PAYLOAD, **options})
-    assert SECRET not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "nonsense",
+        "",
+        5,
+        f"http://me:{SECRET}@127.0.0.1",
+        f"me:{SECRET}@127.0.0.1:1",
+        f"http:/me:{SECRET}@127.0.0.1:1",
+        f"http:\\\\me:{SECRET}@127.0.0.1",
+        f"http://me:{SECRET}%40127.0.0.1",
+        f"http://127.0.0.1:1/?Signature={SECRET}",
+        f"http://127.0.0.1:1/#{SECRET}",
+        f"http://127.0.0.1:{SECRET}",
+        f"ftp://127.0.0.1/{SECRET}",
+        f"http://127.0.0.1:1/\n{SECRET}",
+    ],
+    ids=ascii,
+)
+@pytest.mark.parametrize("from_environment", [False, True], ids=["given", "environment"])
+def test_an_address_is_not_repeated(
+    monkeypatch: pytest.MonkeyPatch, url: Any, from_environment: bool
+) -> None:
+    """What is more than scheme, host, port and path is refused, and no error has any of it, nor has the
+    traceback; wherever boto3 has the address from.
+    """
+    if from_environment and isinstance(url, str) and url:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+        options = {}
+    else:
+        options = {"endpoint_url": url}
+    with pytest.raises(TierValueError, match="endpoint_url is no plain address") as raised:
+        S3Store("b", block_bytes=PAYLOAD, **IMPATIENT, **options)
+    assert SECRET not in "".join(traceback.format_exception(raised.value))
+
+
+@pytest.mark.parametrize("path", ["", "/", "/a/deeper~path_1"])
+def test_an_address_with_a_path(path: str) -> None:
+    """Scheme, host, port and path are an address, and errors name it."""
+    with serving(StandIn) as url, pytest.raises(TierError, match=f"{url}{path}: .*404"):
+        S3Store("away", block_bytes=PAYLOAD, endpoint_url=f"{url}{path}", **IMPATIENT)
+
+
+@pytest.mark.parametrize("name", [None, "", 5, "\ud800"], ids=ascii)
+def test_a_bucket_without_a_name(name: Any) -> None:
+    """What is no text is no name."""
+    with pytest.raises(TierValueError, match="bucket"):
+        S3Store(name, block_bytes=PAYLOAD)
 
 
 def test_a_bucket_s_name(bucket: Bucket) -> None:
@@ -325,21 +359,62 @@ def test_a_server_that_dies(tmp_path: Path) -> None:
     server.kill()
 
 
-def test_a_server_that_says_nothing() -> None:
-    """A server that takes a request and never answers costs the time allowed, and is a time-out."""
-    silence = threading.Event()
+def test_a_lost_answer_is_counted(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks whose puts were carried out without an answer take their room until they are deleted, are not
+    announced, and the bound holds in the bucket.
+    """
+    rows = bucket.tier(max_blocks=4)
+    client = rows.tier._work._store._client  # type: ignore[attr-defined]
+    really = client.put_object
 
-    class Silent(Plain):
-        def do_GET(self) -> None:
-            silence.wait(30)
+    def lost(**request: Any) -> None:
+        really(**request)
+        raise ReadTimeoutError(endpoint_url="http://lost")
 
-        def do_HEAD(self) -> None:
-            self.answer(200)
+    with monkeypatch.context() as patch:
+        patch.setattr(client, "put_object", lost)
+        assert not any(rows.store(name).success for name in "abcdef")
+    assert rows.said() == ""
+    for name in "ghij":
+        rows.store(name)
+    assert len(bucket.names()) <= 4
+    rows.tier.shutdown()
 
-    with serving(Silent) as url:
-        store = S3Store("b", block_bytes=PAYLOAD, endpoint_url=url, read_timeout_s=0.2, max_attempts=1)
-        with pytest.raises(TimeoutError) as raised:
-            got(store, "a")
-        assert raised.value.errno == errno.ETIMEDOUT
-        silence.set()
-        store.close()
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("bucket", 5),
+        ("prefix", "\ud800"),
+        ("layout", ["model"]),
+        ("endpoint_url", 5),
+        ("region", 5),
+        ("read_timeout_s", "20"),
+        ("transfer_timeout_s", -1),
+        ("max_attempts", "3"),
+        ("max_bytes", "10GB"),
+        ("read_threads", "8"),
+        ("write_threads", 0),
+        ("backpressure", "true"),
+        ("locality", "NEAR"),
+    ],
+    ids=ascii,
+)
+def test_options_that_cannot_be(bucket: Bucket, option: str, value: object) -> None:
+    """A configuration's value of a wrong type or size is a ValueError that names the option."""
+    view = memoryview(bytearray(2 * ROW_BYTES)).cast("B", (2, ROW_BYTES))
+    config = {"type": "s3", "bucket": bucket.name, "endpoint_url": bucket.server.url, option: value}
+    with pytest.raises(TierValueError, match=option):
+        SecondaryTierFactory.create_secondary_tier(config, view)
+
+
+def test_a_bucket_that_cannot_be_listed() -> None:
+    """Where the bucket answers but cannot be listed, the tier does not open, and says so."""
+    view = memoryview(bytearray(2 * ROW_BYTES)).cast("B", (2, ROW_BYTES))
+
+    class Unlisted(StandIn):
+        def get(self) -> None:
+            self.refuse(403, "AccessDenied")
+
+    with serving(Unlisted) as url, pytest.raises(TierError, match=r"cannot list.*'bucket'.*AccessDenied"):
+        ObjectStoreTier(None, view, bucket="bucket", endpoint_url=url)

@@ -7,7 +7,7 @@ from typing import NoReturn
 import pytest
 
 from tiers.errors import TierStalledError
-from tiers.patience import LONGEST_S, Patience
+from tiers.serving.patience import LONGEST_S, Patience
 
 
 class Clock:

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from tests.tiers.slow_copy import Setup, setups
 from tiers import CPULoadStoreSpec, GPULoadStoreSpec
-from tiers.block_copies import BlockCopies, join
-from tiers.copy_plan import plan_copy
-from tiers.kv_caches import CacheRef
-from tiers.pieces import LONGEST, RefPieces, piece_length
+from tiers.transfer.block_copies import BlockCopies, join
+from tiers.transfer.copy_plan import plan_copy
+from tiers.transfer.kv_caches import CacheRef
+from tiers.transfer.pieces import LONGEST, RefPieces, piece_length
 
 
 def cut(setup: Setup) -> BlockCopies:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.tiers.small_engine import asked
 from tiers import get_offload_block_hash, get_offload_group_idx
-from tiers.block_hash import hash_blocks
-from tiers.trace import tokens_of
+from tiers.gpu.block_hash import hash_blocks
+from tiers.serving.trace import tokens_of
 
 
 def test_blocks_are_named_as_an_engine_names_them() -> None:

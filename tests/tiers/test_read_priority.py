@@ -6,11 +6,12 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 import pytest
 
 from tiers.errors import TierContractError, TierValueError
-from tiers.read_priority import ReadPriorityPool
+from tiers.storage.read_priority import ReadPriorityPool
 
 
 @contextmanager
@@ -137,7 +138,8 @@ def test_a_pool_nobody_uses_has_no_threads() -> None:
 
 
 def test_each_kind_needs_a_thread() -> None:
-    """A pool without threads of a kind is refused."""
-    for wrong in ((0, 1), (1, 0)):
-        with pytest.raises(TierValueError):
+    """A pool without threads of a kind is refused, and so is a number of them that is none."""
+    wrongs: list[tuple[Any, Any]] = [(0, 1), (1, 0), ("8", 1), (1, 1.0), (True, 1)]
+    for wrong in wrongs:
+        with pytest.raises(TierValueError, match="_threads"):
             ReadPriorityPool(*wrong)

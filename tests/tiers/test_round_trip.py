@@ -24,12 +24,12 @@ from tiers import (
     TieringOffloadingManager,
     make_offload_key,
 )
-from tiers.filesystem import FilesystemTier
-from tiers.host_memory import HostMemory
-from tiers.kv_caches import CacheRef, allocate_kv_caches
-from tiers.objectstore import ObjectStoreTier
+from tiers.filesystem.tier import FilesystemTier
+from tiers.objectstore.tier import ObjectStoreTier
 from tiers.row_layout import RowLayout
-from tiers.transfer import CPUOffloadingWorker
+from tiers.transfer.host_memory import HostMemory
+from tiers.transfer.kv_caches import CacheRef, allocate_kv_caches
+from tiers.transfer.worker import CPUOffloadingWorker
 
 PATIENCE_S = 60.0
 STEP = ScheduleEndContext((), ())

@@ -20,8 +20,9 @@ from botocore.exceptions import (
     ResponseStreamingError,
     SSLError,
 )
+from botocore.parsers import ResponseParserError
 
-from tiers.s3_errors import as_os_error
+from tiers.objectstore.errors import as_os_error
 
 URL = "http://127.0.0.1"
 
@@ -38,7 +39,7 @@ def as_seen(error: Exception) -> OSError:
     ("code", "status", "expected"),
     [
         ("NoSuchKey", 404, errno.ENOENT),
-        ("404", 404, errno.ENOENT),
+        ("404", 404, errno.ENXIO),
         ("NoSuchBucket", 404, errno.ENXIO),
         ("AccessDenied", 403, errno.EACCES),
         ("InvalidAccessKeyId", 403, errno.EACCES),
@@ -78,6 +79,7 @@ def test_what_the_server_says(code: str, status: int, expected: int) -> None:
         (CredentialRetrievalError(provider="p", error_msg="m"), errno.ENOKEY),
         (ParamValidationError(report="r"), errno.EINVAL),
         (BotoCoreError(), errno.EIO),
+        (ResponseParserError("no XML"), errno.EIO),
     ],
     ids=lambda value: type(value).__name__,
 )

@@ -13,7 +13,7 @@ from tiers import (
     TieringOffloadingManager,
     TransferJob,
 )
-from tiers.search import Found, PrefixSearch
+from tiers.serving.search import Found, PrefixSearch
 
 REQUEST = ReqContext("r")
 

@@ -11,14 +11,14 @@ from kvbus.log import Received
 from kvbus.subscriber import Subscriber
 from tests.cli.processes import until
 from tiers.errors import TierError, TierValueError
-from tiers.prompt import Prompt, prompts
-from tiers.stack import TierStack
-from tiers.stack_spec import StackSpec, TierSpec
-from tiers.synthetic import ChatTraffic, synthetic
-from tiers.tally import Tally
-from tiers.voices import Address
-from tiers.what_if import Sizes, what_if
-from tiers.workload import drive
+from tiers.serving.prompt import Prompt, prompts
+from tiers.serving.stack import TierStack
+from tiers.serving.stack_spec import StackSpec, TierSpec
+from tiers.serving.synthetic import ChatTraffic, synthetic
+from tiers.serving.tally import Tally
+from tiers.serving.what_if import what_if
+from tiers.serving.workload import drive
+from tiers.voice.voices import Address
 
 BLOCK_BYTES = 4_096
 
@@ -61,10 +61,20 @@ def test_real_bytes_through_files(tmp_path: Path, policy: str) -> None:
     with opened(spec(disk, policy=policy)) as stack:
         tally = run(stack, traffic())
     assert tally.mismatches == 0
-    assert tally.hits + tally.misses == tally.block_refs
+    assert sum(tier.hits for tier in tally.tiers) + tally.misses == tally.block_refs
     assert min(tier.hits for tier in tally.tiers) > 0
-    wanted = what_if(Sizes(13, 18, policy, (("fs", 40),)), traffic())
+    wanted = what_if(spec(disk, policy=policy), traffic())
     assert [tier.hits for tier in tally.tiers] == wanted.hits
+
+
+def test_a_what_if_hits_what_a_run_through_files_hits(tmp_path: Path) -> None:
+    """Also where the disk's bound is tight, each tier supplies in a what-if what it supplies in a run."""
+    some = list(prompts(synthetic(0, requests=250), block_size=4))
+    disk = TierSpec("fs", "fs", {"path": tmp_path, "max_blocks": 100})
+    with opened(spec(disk, gpu=64, cpu=64)) as stack:
+        count = drive(stack.engine, some)
+    assert count == what_if(spec(disk, gpu=64, cpu=64), some)
+    assert count.hits[2] > 0
 
 
 def test_two_tiers_of_one_type(tmp_path: Path) -> None:

@@ -15,9 +15,10 @@ from tests.tiers.seeded_workers import SeededWorkers
 from tests.tiers.slow_storage import Ended, SlowStorage
 from tests.tiers.words import short
 from tiers import OffloadKey, ReqContext, ScheduleEndContext, TransferJob, make_offload_key
-from tiers.block_store import BlockCorruptError, BlockMissingError
-from tiers.block_work import DeletesDone, Done, LookupDone, ReadsDone, WritesDone
-from tiers.storage import StorageTier
+from tiers.storage.block_store import BlockCorruptError, BlockMissingError, BlockUnsureError
+from tiers.storage.block_tasks import Outcome
+from tiers.storage.block_work import DeletesDone, Done, LookupDone, ReadsDone, WritesDone
+from tiers.storage.tier import StorageTier
 
 SLOTS, SLOT_BYTES = 512, 4
 KEYS = [make_offload_key(bytes([n]), 0) for n in range(9)]
@@ -40,6 +41,7 @@ class Pair:
         self.store = FaultyStore()
         self.workers = SeededWorkers(seed)
         self.memory = bytearray(SLOTS * SLOT_BYTES)
+        self.now = 0.0
         self.tier = StorageTier(
             None,
             memoryview(self.memory).cast("B", (SLOTS, SLOT_BYTES)),
@@ -49,6 +51,7 @@ class Pair:
             shared=self.shared,
             task_bytes=self.random.choice([0, 2 * SLOT_BYTES, 1000]),
             workers=self.workers,
+            clock=lambda: self.now,
         )
         self.slow = SlowStorage(self.bound, shared=self.shared)
         self.seen = 0
@@ -65,7 +68,7 @@ class Pair:
         """One random call, and then everything must agree."""
         moves = [self.store_some, self.load_some, self.touch, self.look, self.work, self.work, self.work]
         moves += [self.poll, self.poll, self.end_of_step, self.begin, self.finish]
-        moves += [self.harm] if self.faulty else []
+        moves += [self.harm, self.pass_time] if self.faulty else []
         moves += [self.foreign] if self.shared else []
         self.random.choice(moves)()
         self.agree()
@@ -128,7 +131,12 @@ class Pair:
     def end_of_step(self) -> None:
         self.tier.on_schedule_end(ScheduleEndContext((), ()))
         self.learn()
+        self.slow.retry()
         self.slow.flush()
+
+    def pass_time(self) -> None:
+        self.now += self.random.choice([0.4, 1.0, 10.0, 100.0])
+        self.slow.now = self.now
 
     def begin(self) -> None:
         request = self.random.choice(REQUESTS)
@@ -141,12 +149,19 @@ class Pair:
         self.slow.finish(request.req_id)
 
     def harm(self) -> None:
-        """The medium fails, recovers, rots or loses a block."""
+        """The medium fails, recovers, rots or loses a block, loses answers, or never lets go of a block."""
         key = self.random.choice(KEYS)
-        match self.random.randrange(6):
+        match self.random.randrange(9):
             case 0 | 1:
                 operation = self.random.choice(["put", "get", "delete", "delete", "holds"])
                 self.store.fail[operation, self.random.choice([key, None])] = OSError(errno.EIO, "no")
+            case 5:
+                lost = BlockUnsureError(key, TimeoutError(errno.ETIMEDOUT, "no answer"))
+                self.store.fail["put", self.random.choice([key, key, None])] = lost
+            case 6:
+                self.store.unknown ^= {key}
+            case 7 if len(self.store.stuck) < 3:
+                self.store.stuck.add(key)
             case 2 if key in self.store.blocks:
                 self.store.corrupt.add(key)
             case 3 if key in self.store.blocks:
@@ -181,8 +196,7 @@ class Pair:
                         (
                             written.write.key,
                             [(outcome.key, outcome.error is None) for outcome in written.deleted],
-                            written.block is not None,
-                            written.error is None,
+                            fate_of(written.block),
                         )
                         for written in done.blocks
                     ]
@@ -193,8 +207,8 @@ class Pair:
                 )
             case DeletesDone():
                 self.slow.deleted([(outcome.key, outcome.error is None) for outcome in done.blocks])
-            case LookupDone(batch=batch, keys=keys, found=found):
-                self.slow.answered(batch, list(keys), set() if isinstance(found, Exception) else found)
+            case LookupDone(batch=batch, answers=answers):
+                self.slow.answered(batch, answers.found)
 
     def agree(self) -> None:
         """Same events; what is announced is on the medium; the bound holds; integrity."""
@@ -218,10 +232,29 @@ class Pair:
         self.learn()
         self.poll()
         self.agree()
-        assert not self.tier.has_pending_work()
+        while self.tier.has_pending_work():  # questions, and what their answers begin
+            self.work()
+            self.poll()
+            self.agree()
         assert [number for number, _, _ in sorted(self.results)] == list(range(len(self.jobs)))
         if not self.shared:
             assert set(self.store.blocks) - set(self.slow.stuck) == self.held - self.lost
+        self.store.fail.clear()
+        self.store.stuck.clear()
+        self.now += 100.0
+        self.end_of_step()
+        self.tier.drain_jobs()
+        assert self.tier.get_stats()["stranded"] == 0
+        if not self.shared:
+            assert set(self.store.blocks) == self.held - self.lost
+
+
+def fate_of(block: Outcome | None) -> str:
+    if block is None:
+        return "untried"
+    if block.error is None:
+        return "there"
+    return "unsure" if isinstance(block.error, BlockUnsureError) else "failed"
 
 
 def why(error: Exception | None) -> str | None:

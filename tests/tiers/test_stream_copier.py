@@ -12,20 +12,23 @@ import numpy as np
 import pytest
 import torch
 
-from tiers.block_copies import BlockCopies
-from tiers.stream_copier import StreamCopier
+from tiers.transfer.block_copies import BlockCopies
+from tiers.transfer.stream_copier import StreamCopier
 
 COPIES = BlockCopies([torch.ones(4, dtype=torch.int8)], [torch.zeros(4, dtype=torch.int8)], np.array([4]))
 
 
 class Device:
-    """Notes what happened; ``finished`` events have passed, and ``broken`` makes asking for one fail."""
+    """Notes what happened; ``finished`` events have passed, ``broken`` makes asking for one fail, and where
+    it ``is_full`` none can be recorded.
+    """
 
     def __init__(self) -> None:
         self.notes: list[str] = []
         self.events = 0
         self.finished = False
         self.broken = False
+        self.is_full = False
 
     def reached(self) -> bool:
         if self.broken:
@@ -44,6 +47,8 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
             made.events += 1
 
         def record(self) -> None:
+            if made.is_full:
+                raise RuntimeError("CUDA error: out of memory")
             made.notes.append(self.name)
 
         def query(self) -> bool:
@@ -113,6 +118,19 @@ def test_the_end_is_recorded_behind_a_failure(device: Device, monkeypatch: pytes
     assert device.notes[-1] == "end"
     assert not running.done()
     device.finished = True
+    assert running.outcome().failure == "RuntimeError"
+
+
+def test_an_end_that_cannot_be_recorded(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Copies whose end nobody could tell are waited for before they are called a failure."""
+
+    def copying(_: BlockCopies) -> None:
+        device.notes.append("copy")
+        device.is_full = True
+
+    monkeypatch.setattr(BlockCopies, "run", copying)
+    running = StreamCopier(torch.device("cuda")).begin(COPIES)
+    assert device.notes[-2:] == ["copy", "synchronize"]
     assert running.outcome().failure == "RuntimeError"
 
 

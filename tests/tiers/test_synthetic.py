@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tiers.errors import TierValueError
-from tiers.synthetic import ChatTraffic, synthetic
-from tiers.trace import Request
+from tiers.serving.synthetic import ChatTraffic, synthetic
+from tiers.serving.trace import Request
 
 ODD = st.builds(
     ChatTraffic,

@@ -10,7 +10,7 @@ import torch
 
 from tiers import CPULoadStoreSpec, OffloadKey, make_offload_key
 from tiers.errors import TierMemoryError, TierValueError
-from tiers.torch_device import TorchDevice, allocated, chosen
+from tiers.serving.torch_device import TorchDevice, allocated, chosen
 
 KEYS: list[OffloadKey] = [make_offload_key(hashlib.sha256(bytes([n])).digest(), 0) for n in range(4)]
 

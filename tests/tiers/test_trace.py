@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tiers.errors import TierValueError
-from tiers.trace import BAILIAN, MOONCAKE, Request, format_of, read_trace, tokens_of
+from tiers.serving.trace import BAILIAN, MOONCAKE, Request, format_of, read_trace, tokens_of
 
 TRACES = Path(__file__).resolve().parents[3] / "shared" / "traces"
 
@@ -48,11 +48,11 @@ def test_bailian(trace: Path) -> None:
 
 
 def test_the_first_line_decides(trace: Path) -> None:
-    """One format holds for a whole trace; what the caller says holds against the first line."""
+    """One format holds for a whole trace, that of its first line."""
     trace.write_text(MOONCAKE_LINES + BAILIAN_LINE)
     assert [request.timestamp_s for request in read_trace(trace)] == [0.0, 27.482, 61.114 / 1000]
-    seconds = [request.timestamp_s for request in read_trace(trace, trace_format=BAILIAN)]
-    assert seconds == [0.0, 27482.0, 61.114]
+    trace.write_text(BAILIAN_LINE + MOONCAKE_LINES)
+    assert [request.timestamp_s for request in read_trace(trace)] == [61.114, 0.0, 27482.0]
 
 
 def test_packed(tmp_path: Path) -> None:
@@ -96,6 +96,7 @@ def test_blank_lines_are_no_requests(trace: Path) -> None:
         ),
         ('{"timestamp": "0", "input_length": 1, "output_length": 1, "hash_ids": []}', r"\$.timestamp"),
         ('{"timestamp": -1, "input_length": 1, "output_length": 1, "hash_ids": []}', r"\$.timestamp"),
+        ('{"timestamp": 1e300, "input_length": 1, "output_length": 1, "hash_ids": []}', r"\$.timestamp"),
         ('{"timestamp": 0, "input_length": 1.5, "output_length": 1, "hash_ids": []}', r"\$.input_length"),
         ("[]", "object"),
         ('{"timestamp": 0, "input_len', "truncated"),
@@ -116,7 +117,7 @@ def test_a_bad_line(trace: Path, line: str, why: str) -> None:
 
 def test_a_line_without_end(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A line longer than the limit is refused without being read whole."""
-    monkeypatch.setattr("tiers.trace.MAX_LINE_BYTES", 1 << 20)
+    monkeypatch.setattr("tiers.serving.trace.MAX_LINE_BYTES", 1 << 20)
     trace.write_text(MOONCAKE_LINES + " " * (3 << 20))
     with pytest.raises(TierValueError, match="line 3 is no request: longer than 1 MiB"):
         list(read_trace(trace))

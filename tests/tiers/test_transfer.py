@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -17,12 +18,19 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.tiers.slow_copy import Setup, setups, slow_copy
-from tiers import CPULoadStoreSpec, GPULoadStoreSpec, TierContractError, TierValueError, TransferResult
-from tiers.block_copies import BlockCopies
-from tiers.host_memory import HostMemory
-from tiers.kv_caches import CacheRef, CanonicalKVCaches, allocate_kv_caches
+from tiers import (
+    CPULoadStoreSpec,
+    GPULoadStoreSpec,
+    TierContractError,
+    TierError,
+    TierValueError,
+    TransferResult,
+)
 from tiers.row_layout import RowLayout
-from tiers.transfer import CPUOffloadingWorker
+from tiers.transfer.block_copies import BlockCopies
+from tiers.transfer.host_memory import HostMemory
+from tiers.transfer.kv_caches import CacheRef, CanonicalKVCaches, allocate_kv_caches
+from tiers.transfer.worker import CPUOffloadingWorker
 
 DEADLINE = 60.0
 
@@ -145,8 +153,8 @@ def test_every_byte_and_no_other(setup: Setup, to_cpu: bool) -> None:
     tiny = setup is not LARGE
     with contextlib.ExitStack() as limits:
         if tiny:  # so that small set-ups are cut up like large ones
-            limits.enter_context(mock.patch("tiers.pieces.LONGEST", 3))
-            limits.enter_context(mock.patch("tiers.thread_copier.PART_BYTES", 32))
+            limits.enter_context(mock.patch("tiers.transfer.pieces.LONGEST", 3))
+            limits.enter_context(mock.patch("tiers.transfer.thread_copier.PART_BYTES", 32))
         kv_caches, memory = setup.allocate()
         carry_out(setup, kv_caches, memory, to_cpu=to_cpu)
         memory.close()
@@ -198,7 +206,7 @@ def test_a_failed_copy_is_a_result(
 
 def test_a_failed_part_waits_for_the_others(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
     """A transfer is not over while any part of it still writes, even if another part has failed."""
-    monkeypatch.setattr("tiers.thread_copier.PART_BYTES", 64)
+    monkeypatch.setattr("tiers.transfer.thread_copier.PART_BYTES", 64)
     fail(monkeypatch, lambda copies: not copies.sources[0].view(torch.int8).any())
     gate = Gate(monkeypatch, lambda copies: bool(copies.sources[0].view(torch.int8).any()))
     small.worker.transfer_async(1, *store([0, 3], [0, 2]))
@@ -210,6 +218,67 @@ def test_a_failed_part_waits_for_the_others(small: Small, monkeypatch: pytest.Mo
         gate.open.set()
         waiting.result(DEADLINE)
     assert [result.success for result in small.worker.get_finished()] == [False]
+
+
+@pytest.mark.parametrize(
+    "missing", ["kvbus-store_0", "kvbus-store-copy_1", "kvbus-load_0", "kvbus-load-copy_1"]
+)
+def test_threads_are_there_before_the_first_copy(
+    small: Small, monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    """Where a thread cannot be started there is no worker, and no thread is left behind; no copy is ever
+    given up for want of one.
+    """
+    start, before = threading.Thread.start, threading.active_count()
+
+    def refused(thread: threading.Thread) -> None:
+        if thread.name == missing:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    with pytest.raises(TierError, match="can't start new thread"):
+        CPUOffloadingWorker(small.kv_caches, 1, small.memory, threads=2)
+    assert threading.active_count() == before
+
+
+def test_no_thread_is_started_later(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that is there can copy, whatever becomes of the machine's threads."""
+
+    def refused(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("tiers.transfer.thread_copier.PART_BYTES", 64)
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    small.worker.transfer_async(1, *store([1, 3, 5], [0, 2, 4]))
+    small.worker.transfer_async(2, *load([7, 6], [7, 6]))
+    small.worker.wait([1, 2])
+    assert all(result.success for result in small.worker.get_finished())
+
+
+def test_parts_that_cannot_be_handed_out(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a part cannot be handed out, the transfer is over only when those that were have ended."""
+    monkeypatch.setattr("tiers.transfer.thread_copier.PART_BYTES", 64)
+    gate = Gate(monkeypatch, lambda copies: copies.nbytes == 64)
+    pool, calls = small.worker._stores._copier._copying, iter(range(9))  # type: ignore[attr-defined]
+    submit = pool.submit
+
+    def second_refused(task: Callable[[], None]) -> object:
+        if next(calls) == 1:
+            raise RuntimeError("cannot schedule new futures after interpreter shutdown")
+        return submit(task)
+
+    monkeypatch.setattr(pool, "submit", second_refused)
+    small.worker.transfer_async(1, *store([1, 3, 5], [0, 2, 4]))
+    assert gate.reached.wait(DEADLINE)
+    with ThreadPoolExecutor(1) as other:
+        waiting = other.submit(small.worker.wait, [1])
+        with pytest.raises(TimeoutError):
+            waiting.result(0.1)
+        gate.open.set()
+        waiting.result(DEADLINE)
+    assert [result.success for result in small.worker.get_finished()] == [False]
+    assert small.slots().count(0) == 7
 
 
 def test_wait_is_for_jobs_under_way(small: Small) -> None:
@@ -288,8 +357,12 @@ def test_results_nobody_takes_have_a_limit(small: Small) -> None:
     small.worker.transfer_async(4, *store([0], [0]))
 
 
-@pytest.mark.parametrize("limits", [{"threads": 0}, {"max_jobs": 0}])
-def test_limits_that_cannot_be(small: Small, limits: dict[str, int]) -> None:
+@pytest.mark.parametrize(
+    "limits",
+    [{"threads": 0}, {"max_jobs": 0}, {"threads": "2"}, {"threads": True}, {"max_jobs": 1.5}],
+    ids=str,
+)
+def test_limits_that_cannot_be(small: Small, limits: dict[str, Any]) -> None:
     """Nothing can be copied by no threads, or in no jobs."""
     with pytest.raises(TierValueError):
         CPUOffloadingWorker(small.kv_caches, 1, small.memory, **limits)

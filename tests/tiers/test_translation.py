@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import Enum
+from typing import Any
+
+import pytest
 
 from kvbus.events import BlockRemoved, BlockStored, canonical_hash
 from tests.tiers.words import k, keys
 from tiers import Locality, Medium, OffloadingEvent
-from tiers.description import NO_TOKENS, BlockDescription, Descriptions
-from tiers.translation import plain, translate
+from tiers.voice.description import NO_TOKENS, BlockDescription, Descriptions
+from tiers.voice.translation import plain, translate
 
 
 def h(name: str) -> int:
@@ -75,3 +79,45 @@ def test_names_are_words_whoever_made_the_enum() -> None:
 
     assert [plain(name) for name in (Medium.CPU, Theirs.CPU, "cpu", None)] == ["CPU", "CPU", "cpu", None]
     assert type(plain(Medium.CPU)) is str
+
+
+def test_names_are_plain_words() -> None:
+    """msgpack knows no kin of a string, and no half character: the one is made plain, the other refused."""
+
+    class Fancy(str):
+        __slots__ = ()
+
+        def __str__(self) -> str:
+            return self
+
+    assert type(plain(Fancy("CPU"))) is str
+    with pytest.raises(ValueError, match="surrogates"):
+        plain("\udc80")
+
+
+@pytest.mark.parametrize("removed", [False, True])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"keys": [k("a"), b"abcd"]},
+        {"keys": [k("a"), "b"]},
+        {"medium": "\udc80"},
+        {"reason": "\udc80"},
+        {"emit_seq": -1},
+        {"emit_seq": 1 << 64},
+        {"emit_seq": True},
+    ],
+)
+def test_what_cannot_go_out_leaves_no_trace(wrong: dict[str, Any], removed: bool) -> None:
+    """It is refused whole before any of its keys is noted as held or let go."""
+    known = Descriptions()
+    for name in "ab":
+        known.describe(k(name), BlockDescription([name.encode()], None, [1], 1))
+    if removed:
+        translate(OffloadingEvent(keys("a"), Medium.CPU, False), tier=0, descriptions=known)
+    before = known.get_stats()
+    event = replace(OffloadingEvent(keys("a"), Medium.CPU, removed), **wrong)
+    with pytest.raises(ValueError, match=r"is not a key|surrogates|emit_seq"):
+        translate(event, tier=0, descriptions=known)
+    assert known.get_stats() == before
+    known.check_integrity()

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+import time
 
 import pytest
+import zmq
 
 from kvbus import BlockRemoved, EndpointError, Event, KvbusError, Publisher
 from tests.tiers.hearing import Ear, Heard, events_of
 from tiers.errors import TierContractError
-from tiers.voices import Address, Voices
+from tiers.voice.voices import Address, Voices
 
 
 def gone(number: int) -> Event:
@@ -43,7 +45,42 @@ def test_timestamps_go_up_whatever_the_clock_does() -> None:
     assert stamps == [5.0, after, math.nextafter(after, 6.0), 6.0]
 
 
-@pytest.mark.parametrize("error", [KvbusError("closed", next_step="-"), BrokenPipeError("dead")])
+@pytest.mark.parametrize("wrong", [math.inf, -math.inf, math.nan, 1.7e12, None, "noon", OSError("stopped")])
+def test_a_clock_that_is_wrong_once_is_wrong_once(wrong: object) -> None:
+    """No time, a time in milliseconds, an error: the round goes out a little after the last; then it is the
+    clock's again.
+    """
+    times = iter([5.0, wrong, 6.0])
+
+    def clock() -> float:
+        if isinstance(read := next(times), Exception):
+            raise read
+        return read  # type: ignore[return-value]
+
+    voices = Voices({"cpu": Heard()}, clock=clock)
+    stamps = [voices.say([[gone(n)]]).ts for n in range(3)]
+    assert stamps == [5.0, math.nextafter(5.0, 6.0), 6.0]
+    assert voices.get_stats()["clock_faults"] == 1
+
+
+def test_a_clock_that_is_wrong_from_the_first_is_not_believed() -> None:
+    """The round goes out at the computer's own time."""
+    before = time.time()
+    ts = Voices({"cpu": Heard()}, clock=lambda: math.inf).say([[gone(1)]]).ts
+    assert ts is not None
+    assert before <= ts <= time.time()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        KvbusError("closed", next_step="-"),
+        BrokenPipeError("dead"),
+        zmq.Again(),
+        RuntimeError("foreign"),
+        AssertionError("its own"),
+    ],
+)
 def test_a_voice_that_fails_is_counted_and_the_others_are_heard(error: Exception) -> None:
     """Which share nobody heard is in the drain and in the counters; the tier speaks again when it can."""
     cpu, fs = Heard(), Heard()
