@@ -58,10 +58,6 @@ Profile = Annotated[
     str | None,
     typer.Option("--profile", metavar="NAME", help="Whose habits are legal. Default: read off each stream."),
 ]
-Capacity = Annotated[
-    list[str] | None,
-    typer.Option("--capacity", metavar="MEDIUM=N", help="Blocks that fit into a tier; may be repeated."),
-]
 What = Annotated[
     list[str] | None,
     typer.Argument(
@@ -115,7 +111,7 @@ def check(
     strict: Strict = None,
     rules: Rules = None,
     profile: Profile = None,
-    capacity: Capacity = None,
+    capacity: options.Capacity = None,
     tiers: Tiers = None,
     junit: Junit = None,
     github: Github = False,
@@ -142,6 +138,7 @@ def check(
     if story and (live or github):
         raise faulty(["--story: expected with a log, and without --github"])
     flags: dict[str, object] = {"strict": strict, "json": as_json}
+    flags["capacity"] = options.capacities(capacity)
     if live:
         flags |= {"endpoint": what, "replay": replay, "topic": topic, "ranks": ranks, "bind": bind}
         flags |= {"tiers": engines, "lateness": lateness}
@@ -151,7 +148,7 @@ def check(
     auditor = Audit(
         rules or None,
         profile=profile,
-        capacities=capacities(capacity or []),
+        capacities=given.capacity,
         engines=[
             *(names.split(",") for names in tiers or []),
             *(one.tiers for one in options.engines_of(given)),
@@ -210,20 +207,6 @@ def watched(auditor: Audit, given: Settings, *, seconds: float | None, exit_at_e
         watch = Watch(subscriber, Engines(options.engines_of(given)), auditor, tell)
         until = math.inf if seconds is None else time.monotonic() + seconds
         return watch.run(end=end, stop=stop, until=until)
-
-
-def capacities(given: list[str]) -> dict[str, int]:
-    """``CPU=300`` and the like, as a mapping. Raises ``ConfigError``."""
-    found = {}
-    for text in given:
-        medium, _, blocks = text.partition("=")
-        if not medium or not blocks.isdecimal():
-            raise ConfigError(
-                f"--capacity {text} is no capacity",
-                next_step="Write a medium and blocks: --capacity CPU=300.",
-            )
-        found[medium] = int(blocks)
-    return found
 
 
 def listed() -> Iterator[str]:

@@ -25,6 +25,7 @@ from kvbus.config import (
     load,
 )
 from kvbus.engines import Engine
+from kvbus.errors import ConfigError
 from kvbus.feed import Feed
 
 Endpoints = Annotated[
@@ -101,6 +102,10 @@ Config = Annotated[
         "--config", metavar="FILE", help="Settings file. Default: $KVBUS_CONFIG, else ./kvbus.toml."
     ),
 ]
+Capacity = Annotated[
+    list[str] | None,
+    typer.Option("--capacity", metavar="MEDIUM=N", help="Blocks that fit into a tier; may be repeated."),
+]
 LogArgument = Annotated[
     Path | None,
     typer.Argument(
@@ -117,6 +122,22 @@ SourceFilter = Annotated[
 def settings(config: Path | None, **flags: Any) -> Settings:
     """The settings under these flags. Raises ``ConfigError``."""
     return load({name: value for name, value in flags.items() if value not in (None, [])}, file=config)
+
+
+def capacities(given: list[str] | None) -> dict[str, int] | None:
+    """``CPU=300`` and the like, as a mapping. Raises ``ConfigError``."""
+    if not given:
+        return None
+    found = {}
+    for text in given:
+        medium, _, blocks = text.partition("=")
+        if not medium or not blocks.isdecimal() or int(blocks) < 1:
+            raise ConfigError(
+                f"--capacity {text} is no capacity",
+                next_step="Write a medium and blocks: --capacity CPU=300.",
+            )
+        found[medium] = int(blocks)
+    return found
 
 
 def feeds_of(given: Settings) -> list[Feed]:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from cli import logs, options
-from cli.exits import stop_signals
+from cli.exits import NO, stop_signals
+from cli.format import plain
 from cli.render import say
 from cli.status import Rate, status_line
 from kvbus.config import FLUSH_S_MAX, FLUSH_S_MIN, Settings
@@ -20,6 +21,10 @@ from kvbus.pipeline import Progress
 from kvbus.pipeline import record as run
 from kvbus.sink import Sink
 from kvbus.subscriber import Subscriber
+
+if TYPE_CHECKING:
+    from kvbus.checking import Checking
+    from kvbus.violation import Violation
 
 EPILOG: Final = """\
 SIGINT and SIGTERM stop it cleanly, with everything flushed. Started again on the same log it goes
@@ -31,6 +36,7 @@ Examples:
   kvbus record tcp://10.0.0.1:5557 -o day.duckdb
   kvbus record tcp://10.0.0.1:5557 --replay tcp://10.0.0.1:5558 --ranks 4 -o day.duckdb
   kvbus record --engine e1=cpu@tcp://10.0.0.1:5557,fs@tcp://10.0.0.1:5567 -o day.duckdb
+  kvbus record tcp://10.0.0.1:5557 -o day.duckdb --check --capacity GPU=4096
   kvbus record tcp://10.0.0.1:5557 -o sample.jsonl --for 60
   kvbus record -o day.duckdb                # endpoints from kvbus.toml"""
 
@@ -58,6 +64,10 @@ For = Annotated[
     float | None,
     typer.Option("--for", min=0, max=options.SECONDS_MAX, metavar="SECONDS", help="Stop after so long."),
 ]
+Check = Annotated[
+    bool,
+    typer.Option("--check", help="Judge what is recorded, at once; a violation makes the exit code 1."),
+]
 
 
 def record(
@@ -72,6 +82,8 @@ def record(
     flush: Flush = None,
     count: Count = None,
     seconds: For = None,
+    check: Check = False,
+    capacity: options.Capacity = None,
     idle: options.Idle = None,
     quiet: options.Quiet = None,
     config: options.Config = None,
@@ -79,7 +91,8 @@ def record(
     """Record engines into a log: every batch byte for byte, in order, holes filled from the replay or
     written down.
 
-    Other commands can read the log meanwhile. It ends with exit code 0 when stopped, 2 when it cannot go on.
+    Other commands can read the log meanwhile. It ends with exit code 0 when stopped, 1 when --check found the
+    order violated, 2 when it cannot go on.
     """
     given = options.settings(
         config,
@@ -91,6 +104,7 @@ def record(
         bind=bind,
         tiers=engines,
         lateness=lateness,
+        capacity=options.capacities(capacity),
         flush=flush,
         idle=idle,
         quiet=quiet,
@@ -99,9 +113,33 @@ def record(
     path = options.log_of(given)
     # Half of the time to gather batches here, half for the log to gather its rows.
     with stop_signals() as stop, alarm(stop, seconds), logs.writer(path, flush_s=given.flush / 2) as sink:
-        done = _run(feeds, given, sink, stop=stop, count=count)
+        judge = judging(sink, path, given) if check else None
+        done = _run(feeds, given, judge or sink, stop=stop, count=count)
+        if judge is not None:
+            judge.close()
     if not given.quiet:
         say(f"recorded {summary(done)} to {path}")
+    if judge is not None:
+        verdict = judge.report().verdict
+        if not given.quiet:
+            say(f"{verdict}, with {judge.violation_count:,} violations; `kvbus check {path}` tells all")
+        if verdict == "VIOLATED":
+            raise typer.Exit(NO)
+
+
+def judging(sink: Sink, path: Path, given: Settings) -> Checking:
+    """The sink that judges before it hands on; what the log has already is judged first."""
+    from kvbus.audit import Audit
+    from kvbus.checking import Checking
+
+    def tell(violation: Violation) -> None:
+        if not given.quiet:
+            say(f"VIOLATED {violation.rule} ({violation.id}): {plain(violation.because)}")
+
+    engines = [engine.tiers for engine in options.engines_of(given)]
+    auditor = Audit(capacities=given.capacity, engines=engines)
+    with closing(logs.reader(path)) as log:
+        return Checking(sink, auditor, log=log, on_violation=tell)
 
 
 def _run(

@@ -64,12 +64,13 @@ class EngineSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 class Settings(Struct, frozen=True):
     """Everything that can be set, resolved. Units: ``idle``, ``flush``, ``lateness`` and ``linger`` are
-    seconds.
+    seconds, ``capacity`` is blocks by medium.
     """
 
     feed: tuple[FeedSettings, ...] = ()
     engine: tuple[EngineSettings, ...] = ()
     lateness: float = 1.0
+    capacity: Mapping[str, int] = {}
     log: Path | None = None
     idle: float = 30.0
     flush: float = 0.5

@@ -42,6 +42,13 @@ def _topics(value: object) -> object:
     return [value] if isinstance(value, str) else value
 
 
+def _capacities(value: object) -> object:
+    """A string is words like ``CPU=300``."""
+    if not isinstance(value, str):
+        return value
+    return dict(word.partition("=")[::2] for word in value.replace(",", " ").split())
+
+
 Words = Annotated[list[str], BeforeValidator(_words)]
 Topics = Annotated[list[str], BeforeValidator(_topics), Field(min_length=1)]
 Ranks = Annotated[int, Field(ge=1, le=RANKS_MAX)]
@@ -50,6 +57,9 @@ FlushSeconds = Annotated[float, Field(ge=FLUSH_S_MIN, le=FLUSH_S_MAX, allow_inf_
 LatenessSeconds = Annotated[float, Field(ge=LATENESS_S_MIN, le=SECONDS_MAX, allow_inf_nan=False)]
 Address = Annotated[str, Field(min_length=1)]
 Name = Annotated[str, Field(pattern=f"^{NAME.pattern}$")]
+Capacities = Annotated[
+    dict[Annotated[str, Field(min_length=1)], Annotated[int, Field(ge=1)]], BeforeValidator(_capacities)
+]
 Speed = Annotated[str, Field(pattern=r"^(max|[0-9]*\.?[0-9]+)$"), BeforeValidator(lambda value: str(value))]
 Start = Annotated[
     str, Field(pattern=r"^(beginning|end|-?[0-9]+)$"), BeforeValidator(lambda value: str(value))
@@ -98,6 +108,7 @@ class Said(BaseModel):
     feed: list[FeedTable] | None = None
     engine: list[EngineTable] | None = None
     lateness: LatenessSeconds | None = None
+    capacity: Capacities | None = None
     endpoint: Words | None = None
     replay: Words | None = None
     topic: Topics | None = None

@@ -60,6 +60,27 @@ def test_time_ends_a_recording(engine: Engine, kvbus: Kvbus, tmp_path: Path) -> 
     assert logged(kvbus, tmp_path / "x.duckdb") == 0
 
 
+def test_a_recording_can_be_judged_while_it_is_made(
+    engine: Engine, said: list[Message], start: Callable[..., Running], kvbus: Kvbus, tmp_path: Path
+) -> None:
+    """--check tells a violation when it is seen, keeps it in the log, and makes the exit code 1; a recorder
+    that goes on knows it already.
+    """
+    feed = ("record", engine.endpoint, "--replay", engine.replay, "-o", "x.duckdb", "--check")
+    running = start(*feed, "--capacity", "GPU=20", "--flush", "0.05")
+    engine.play(said)
+    query = "SELECT count(*)::INT AS n FROM violations WHERE rule = 'eviction'"
+    until(lambda: '"n":0' not in (kvbus("sql", "x.duckdb", query, "--json").stdout or '"n":0'))
+    until(lambda: logged(kvbus, tmp_path / "x.duckdb") == len(said))
+    code, out, err = running.stop(signal.SIGINT)
+    assert (code, out) == (1, ""), err
+    assert "VIOLATED eviction" in err
+    again = kvbus(*feed, "--for", "0.5", env={"KVBUS_CAPACITY": "GPU=20"})
+    assert again.returncode == 1
+    assert "VIOLATED eviction" not in again.stderr
+    assert kvbus(*feed[:5], "y.duckdb", "--check", "-n", "30").returncode == 0
+
+
 def test_a_recorder_goes_on_where_it_stood(
     engine: Engine, said: list[Message], start: Callable[..., Running], kvbus: Kvbus, tmp_path: Path
 ) -> None:
