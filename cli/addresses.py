@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from typing import Final
 
+from kvbus.config import engine_from_flag
 from kvbus.endpoints import binds, live_endpoint
-from kvbus.errors import EndpointError
+from kvbus.errors import ConfigError, EndpointError
 from kvbus.feed import Feed
 from tiers.voice.voices import Address
 
@@ -63,6 +65,27 @@ def reachable(address: str) -> str:
 
 
 def engine_flag(feeds: Sequence[Feed]) -> str:
-    """What ``tail`` and ``record`` take to read them: ``--engine 'NAME=TIER@ENDPOINT+REPLAY,…'``."""
-    tiers = ",".join(f"{feed.name.partition('/')[2]}@{feed.endpoint}+{feed.replay}" for feed in feeds)
-    return f"--engine '{ENGINE}={tiers}'"
+    """What ``tail`` and ``record`` take to read them, as a shell takes it: ``--engine
+    'NAME=TIER@ENDPOINT+REPLAY,…'``.
+
+    Raises ``EndpointError`` for names and addresses that it cannot say: they would be read as others.
+    """
+    tiers = [(feed.name.partition("/")[2], feed.endpoint, feed.replay) for feed in feeds]
+    text = f"{ENGINE}=" + ",".join(f"{name}@{endpoint}+{replay}" for name, endpoint, replay in tiers)
+    if _read_back(text) != tiers:
+        raise EndpointError(
+            f"--engine cannot say {text!r}",
+            next_step="Choose an address without comma, plus and @, and a class that is named in letters.",
+        )
+    quoted = shlex.quote(text)
+    if quoted == text:
+        quoted = f"'{text}'"
+    return f"--engine {quoted}"
+
+
+def _read_back(engine: str) -> list[tuple[str, str, str | None]]:
+    """The tiers as they are understood; none where they are not."""
+    try:
+        return [(tier.name, tier.endpoint, tier.replay) for tier in engine_from_flag(engine, ()).tier]
+    except ConfigError:
+        return []

@@ -42,6 +42,8 @@ def read_axes(text: str, names: Sequence[str], faults: list[str]) -> dict[str, l
         else:
             read = _policies if axis == "policy" else _counts
             axes[axis] = list(dict.fromkeys(read(axis, values, faults)))
+            if axis == "gpu-blocks" and 0 in axes[axis]:
+                faults.append("--what-if: gpu-blocks: expected 1 or more, got '0'")
     if (runs := count_runs(axes)) > RUNS_MAX:
         faults.append(f"--what-if: {runs} runs; at most {RUNS_MAX}: fewer values, or fewer axes")
     return axes

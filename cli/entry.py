@@ -5,6 +5,7 @@ Nothing else is loaded yet, so that this also holds for the moments in which the
 
 from __future__ import annotations
 
+import atexit
 import io
 import os
 import signal
@@ -13,6 +14,7 @@ from types import FrameType
 from typing import Final, NoReturn
 
 COULD_NOT: Final = 2
+STOPS: Final = (signal.SIGINT, signal.SIGTERM)
 INTERRUPTED: Final = "kvbus: interrupted before it was done"
 STOPPABLE: Final = ("tail", "record", "replay")
 """Commands that go on until they are stopped: being stopped is their usual end, at any moment."""
@@ -20,8 +22,9 @@ STOPPABLE: Final = ("tail", "record", "replay")
 
 def main() -> None:
     """The console script. Leaves by ``SystemExit``."""
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in STOPS:
         signal.signal(number, leave)
+    atexit.register(ignore_signals)
     standard_streams()
     from cli.main import app
 
@@ -31,6 +34,14 @@ def main() -> None:
         os._exit(0 if stoppable() else COULD_NOT)
     except OSError:  # not even stderr takes anything: the exit code has to say it all
         os._exit(COULD_NOT)
+
+
+def ignore_signals() -> None:
+    """The last of what is done at exit, being registered first. What follows is the interpreter's end, which
+    takes a moment after large libraries and would hand signals back to the system, whose way is to kill.
+    """
+    for number in STOPS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def leave(_number: int, _frame: FrameType | None) -> NoReturn:

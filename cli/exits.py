@@ -23,6 +23,7 @@ import typer
 from typer.core import TyperGroup
 
 from cli.entry import INTERRUPTED, stoppable
+from cli.format import plain
 from kvbus.errors import KvbusError
 
 OK: Final = 0
@@ -70,7 +71,9 @@ def guarded(*, debug: bool) -> Iterator[None]:
 
 
 def in_words(error: BaseException) -> str:
-    """What to say of an error that ends a command: the problem, and on the next line the next step."""
+    """What to say of an error that ends a command: the problem, and on the next line the next step. Names in
+    it come from anywhere: none can steer a terminal.
+    """
     match error:
         case KeyboardInterrupt():
             return INTERRUPTED
@@ -81,7 +84,7 @@ def in_words(error: BaseException) -> str:
             problem, step = f"{where}: {why}.", "Check the name, the permissions and the space on the disk."
         case _:
             problem, step = f"unexpected {type(error).__name__}: {error}", REPORT
-    return f"kvbus: {problem}\n       {step}"
+    return "\n".join(map(plain, f"kvbus: {problem}\n       {step}".split("\n")))
 
 
 @contextmanager

@@ -11,9 +11,10 @@ import msgspec
 import typer
 
 from cli import options
-from cli.amounts import share, size_of
-from cli.exits import NO, OK, pipe_may_close, stop_signals
+from cli.amounts import COUNT_MAX, share, size_of
+from cli.exits import COULD_NOT, NO, OK, pipe_may_close, stop_signals
 from cli.extras import extra
+from cli.format import plain
 from cli.progress import progress
 from cli.render import say
 from cli.scoreboard import blocks, transfers, trouble
@@ -53,7 +54,13 @@ Trace = Annotated[
 Seed = Annotated[int | None, typer.Option("--seed", metavar="N", help="Which made-up chats. Default: 0.")]
 Limit = Annotated[
     int | None,
-    typer.Option("--limit", min=1, metavar="N", help="At most N requests. Default: all; 1000 made-up ones."),
+    typer.Option(
+        "--limit",
+        min=1,
+        max=COUNT_MAX,
+        metavar="N",
+        help="At most N requests. Default: all; 1000 made-up ones.",
+    ),
 ]
 GPUBlocks = Annotated[str, typer.Option("--gpu-blocks", metavar="N", help="Blocks of the GPU tier.")]
 Tiers = Annotated[
@@ -68,7 +75,12 @@ BlockTokens = Annotated[
     typer.Option("--block-tokens", min=1, max=65_536, metavar="N", help="Made-up tokens a block in events."),
 ]
 Device = Annotated[
-    str, typer.Option("--device", metavar="auto|cpu|cuda", help="Where GPU blocks lie. auto: CUDA if any.")
+    str | None,
+    typer.Option(
+        "--device",
+        metavar="auto|cpu|cuda",
+        help="Where GPU blocks lie. Default: auto, which is CUDA if there is any.",
+    ),
 ]
 Speed = Annotated[
     str | None,
@@ -105,7 +117,7 @@ def run(
     tier: Tiers = None,
     block_bytes: BlockBytes = "64KiB",
     block_tokens: BlockTokens = 16,
-    device: Device = "auto",
+    device: Device = None,
     speed: Speed = None,
     record: Record = None,
     publish: Publish = None,
@@ -133,12 +145,13 @@ def run(
             block_bytes=block_bytes,
             block_tokens=block_tokens,
             device=device,
-            speed=given.speed,
+            speed=speed,
             record=record,
             publish=publish,
             what_if=what_if,
             plot=plot,
-        )
+        ),
+        speed=given.speed,
     )
     if plan.axes is not None:
         from cli.what_if import explore
@@ -161,19 +174,21 @@ def serve(plan: RunPlan, given: Settings) -> None:
     with stop_signals() as stop, ExitStack() as opened:
         stack = opened.enter_context(stack_class(plan.stack, where))
         feeds = feeds_of(stack.announcer.feeds)
+        to_watch = engine_flag(feeds)
         recorder = None
         if plan.options.record is not None:
-            recorder = opened.enter_context(SelfRecord(plan.options.record, feeds))
+            recorder = opened.enter_context(SelfRecord(plan.options.record, feeds, on_failure=stop.set))
         if not given.quiet:
-            introduce(plan.options, engine_flag(feeds))
+            introduce(plan.options, to_watch)
         with progress(len(requests), quiet=given.quiet) as served:
             wanted = prompts(requests, plan.stack.block_tokens)
             count = drive(stack.engine, wanted, speed=plan.speed, stop=stop, on_served=served)
-        if recorder is not None:
-            keep(recorder, stack, quiet=given.quiet)
+        unrecorded = None if recorder is None else keep(recorder, stack, quiet=given.quiet)
         tally = stack.tally(count)
-        with pipe_may_close(NO if tally.mismatches else OK):
+        with pipe_may_close(COULD_NOT if unrecorded else NO if tally.mismatches else OK):
             show(tally, stack, given, stopped=stop.is_set())
+        if unrecorded is not None:
+            raise unrecorded
     if tally.mismatches:
         raise typer.Exit(NO)
 
@@ -197,13 +212,19 @@ def the_stack() -> type[TierStack]:
     return TierStack
 
 
-def keep(recorder: SelfRecord, stack: TierStack, *, quiet: bool) -> None:
-    """Wait until everything that was published is in the log."""
+def keep(recorder: SelfRecord, stack: TierStack, *, quiet: bool) -> Exception | None:
+    """Wait until everything that was published is in the log. What stopped that is returned: what was served
+    is worth knowing all the same.
+    """
     drains = int(stack.announcer.get_stats().get("drains", 0))
     batches = drains * len(stack.spec.names)
-    recorder.wait_for(batches)
+    try:
+        recorder.wait_for(batches)
+    except Exception as error:  # whatever it is, it is raised when the rest has been said
+        return error
     if not quiet:
-        say(f"recorded {batches:,} batches to {recorder.path}")
+        say(f"recorded {batches:,} batches to {plain(str(recorder.path))}")
+    return None
 
 
 def show(tally: Tally, stack: TierStack, given: Settings, *, stopped: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,8 +38,8 @@ class RunOptions:
     tiers: Sequence[str]
     block_bytes: str
     block_tokens: int
-    device: str
-    speed: str
+    device: str | None
+    speed: str | None
     record: Path | None
     publish: str | None
     what_if: str | None
@@ -51,7 +52,7 @@ class RunOptions:
         return list(synthetic(self.seed or 0, requests=MADE_UP if self.limit is None else self.limit))
 
     def prompts(self) -> Sequence[Prompt]:
-        """What ``what_if_each`` takes its requests from, in any process."""
+        """All requests as an engine sees them. Raises as ``requests``."""
         return list(prompts(self.requests(), self.block_tokens))
 
 
@@ -67,13 +68,13 @@ class RunPlan:
     axes: Axes | None
 
 
-def read_flags(options: RunOptions) -> RunPlan:
-    """Raises ``ConfigError`` that lists every fault."""
+def read_flags(options: RunOptions, *, speed: str) -> RunPlan:
+    """``speed``: as the flag or the settings say. Raises ``ConfigError`` that lists every fault."""
     faults: list[str] = []
     tiers = read_tiers(options.tiers, faults)
     gpu_blocks = number("--gpu-blocks", count, options.gpu_blocks, faults)
     block_bytes = number("--block-bytes", size, options.block_bytes, faults)
-    speed = speed_in(options, faults)
+    seconds_in_one = speed_in(speed, faults)
     axes = None
     if options.what_if is not None:
         axes = read_axes(options.what_if, [tier.name for tier in tiers.behind], faults)
@@ -88,9 +89,9 @@ def read_flags(options: RunOptions) -> RunPlan:
         behind=tiers.behind,
         block_bytes=block_bytes,
         block_tokens=options.block_tokens,
-        device=options.device,
+        device=options.device or DEVICES[0],
     )
-    return RunPlan(options, stack, speed, axes)
+    return RunPlan(options, stack, seconds_in_one, axes)
 
 
 def number(flag: str, read: Callable[[str], int], text: str, faults: list[str]) -> int | None:
@@ -102,9 +103,9 @@ def number(flag: str, read: Callable[[str], int], text: str, faults: list[str]) 
         return None
 
 
-def speed_in(options: RunOptions, faults: list[str]) -> float | None:
+def speed_in(text: str, faults: list[str]) -> float | None:
     try:
-        return speed_of(options.speed)
+        return speed_of(text)
     except KvbusError as error:
         faults.append(f"--speed: {error.problem}")
         return None
@@ -122,15 +123,33 @@ def size_faults(gpu_blocks: int | None, block_bytes: int | None) -> Iterator[str
 
 def choice_faults(options: RunOptions) -> Iterator[str]:
     """Words that are none, and flags that would have no effect."""
-    if options.device not in DEVICES:
+    if options.device is not None and options.device not in DEVICES:
         yield f"--device: expected {', '.join(DEVICES)}, got {options.device!r}"
     if options.trace is not None and options.seed is not None:
         yield "--seed: expected without --trace, which makes nothing up"
     if options.what_if is not None:
-        for flag, value in (("--record", options.record), ("--publish", options.publish)):
+        moving = {
+            "--record": options.record,
+            "--publish": options.publish,
+            "--device": options.device,
+            "--speed": options.speed,
+        }
+        for flag, value in moving.items():
             if value is not None:
                 yield f"{flag}: expected without --what-if, which moves and says nothing"
     elif options.plot is not None:
         yield "--plot: expected together with --what-if"
     if options.plot is not None and options.plot.suffix.lower() not in PLOTS:
         yield f"--plot: expected a name in {' or '.join(PLOTS)}, got {str(options.plot)!r}"
+    elif options.plot is not None and (fault := place_fault(options.plot)):
+        yield f"--plot: {fault}, got {str(options.plot)!r}"
+
+
+def place_fault(path: Path) -> str | None:
+    """Why no file can be written there, as far as that can be told before."""
+    if path.is_dir():
+        return "expected a file, not a folder"
+    if not path.parent.is_dir():
+        return "expected a folder that is there"
+    taken = path if path.exists() else path.parent
+    return None if os.access(taken, os.W_OK) else "expected a place that can be written to"

@@ -27,7 +27,18 @@ SENTENCES: Final = {
     "store_failures": "{} stores failed; their blocks are in no tier behind the GPU",
 }
 TIER_FAILURE: Final = re.compile(r"\d+:(?P<tier>[^.]+)\.(?P<what>\w+)_failures\.(?P<why>.+)")
-"""How a composing manager names the failures of a tier behind, each with its reason."""
+"""How a composing manager names what a tier behind counts of its failures, each with its reason."""
+
+COPY_TROUBLE: Final = re.compile(
+    r"(?P<what>promotion_failures|cascade_failures|blocks_dropped)\.\d+:(?P<tier>[^.]+)\.(?P<why>.+)"
+)
+"""How it names what it counts itself, whatever the tier counts: jobs that failed, blocks refused."""
+
+COPY_SENTENCES: Final = {
+    "promotion_failures": "{} jobs out of it failed",
+    "cascade_failures": "{} jobs into it failed",
+    "blocks_dropped": "{} blocks not offered to it",
+}
 
 
 def blocks(tally: Tally) -> Table:
@@ -78,5 +89,10 @@ def trouble(stats: Mapping[str, float]) -> list[str]:
     ]
     for name, count in stats.items():
         if count and (of_tier := TIER_FAILURE.fullmatch(name)):
-            lines.append(f"{of_tier['tier']}: {int(count):,} {of_tier['what']} failures: {of_tier['why']}")
+            what = f"{int(count):,} {of_tier['what']} failures"
+        elif count and (of_tier := COPY_TROUBLE.fullmatch(name)):
+            what = COPY_SENTENCES[of_tier["what"]].format(f"{int(count):,}")
+        else:
+            continue
+        lines.append(plain(f"{of_tier['tier']}: {what}: {of_tier['why']}"))
     return lines

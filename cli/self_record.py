@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -25,11 +25,13 @@ PATIENCE_S: Final = 20.0
 class SelfRecord:
     """Records ``feeds``, one engine's tiers in order, into the log at ``path`` until it is left.
 
-    Raises ``LogError`` for a log that cannot be written: at once, or when it is left.
+    Raises ``LogError`` for a log that cannot be written: at once, or when it is left; ``on_failure`` is
+    called when that is found out, by the thread that records.
     """
 
-    def __init__(self, path: Path, feeds: Sequence[Feed]) -> None:
+    def __init__(self, path: Path, feeds: Sequence[Feed], *, on_failure: Callable[[], None]) -> None:
         self.path = path
+        self._on_failure = on_failure
         self._stop = threading.Event()
         self._moved = threading.Condition()
         self._in_log = 0
@@ -56,6 +58,7 @@ class SelfRecord:
                 )
         except BaseException as error:  # it is raised where somebody waits for it
             self._failure = error
+            self._on_failure()
         finally:
             with self._moved:
                 self._moved.notify_all()

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import itertools
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, TypeVar
 
@@ -20,9 +21,11 @@ from cli.amounts import count, size
 from tiers.errors import TierValueError
 from tiers.factory import SecondaryTierFactory
 from tiers.policy import CachePolicyFactory
-from tiers.serving.stack_spec import TierSpec
+from tiers.secondary import SecondaryTierManager
+from tiers.serving.stack_spec import CPU_NAME, GPU_NAME, TierSpec
 
 NOT_SAID_HERE: Final = ("offloading_spec", "primary_kv_view", "tier_type", "enable_events", "store")
+ANY_NUMBER: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 CPU_BLOCKS: Final = 1_000
 
 T = TypeVar("T", bound=BaseModel)
@@ -60,15 +63,21 @@ def read_tiers(flags: Sequence[str], faults: list[str]) -> TierFlags:
     _check_policy(split[0][1].get("policy", cpu.policy), faults)
     behind: list[TierSpec] = []
     for tier_type, options in split[1:]:
-        same = sum(tier.type == tier_type for tier in behind)
-        name = tier_type.rpartition(":")[2] + (str(same + 1) if same else "")
         if tier_type in ("cpu", "gpu"):
             faults.append(f"--tier {tier_type}: there is one CPU tier, the first; --gpu-blocks sizes the GPU")
         elif (model := _model(tier_type, faults)) is not None:
             said = _checked(model, tier_type, options, faults)
             if said is not None:
-                behind.append(TierSpec(name, tier_type, said.model_dump(exclude_unset=True)))
+                name = _name(tier_type, {GPU_NAME, CPU_NAME, *(tier.name for tier in behind)})
+                behind.append(TierSpec(name, tier_type, said.model_dump(by_alias=True, exclude_unset=True)))
     return TierFlags(cpu, tuple(behind))
+
+
+def _name(tier_type: str, taken: Container[str]) -> str:
+    """What a tier is called: as its type or class; if that is taken, with the first number that is not."""
+    name = tier_type.rpartition(":")[2]
+    numbered = (f"{name}{number}" for number in itertools.count(2))
+    return next(one for one in itertools.chain([name], numbered) if one not in taken)
 
 
 def _split(flag: str, faults: list[str]) -> tuple[str, dict[str, str]]:
@@ -94,15 +103,27 @@ def _model(tier_type: str, faults: list[str]) -> type[BaseModel] | None:
     except TierValueError as error:
         faults.append(f"--tier {tier_type}: {error}")
         return None
+    try:
+        return create_model(
+            tier_type,
+            __config__=ConfigDict(extra="forbid", arbitrary_types_allowed=True),
+            **dict(_fields(tier_class)),
+        )
+    except Exception as error:  # annotations are somebody else's, and may say anything
+        faults.append(
+            f"--tier {tier_type}: what it takes cannot be told from its constructor: "
+            f"{type(error).__name__}: {error}"
+        )
+        return None
+
+
+def _fields(tier_class: type[SecondaryTierManager]) -> Iterator[tuple[str, Any]]:
+    """A field for each option, under a name of ours: theirs is an alias, which may be any word."""
     hints = typing.get_type_hints(tier_class.__init__)
-    fields: dict[str, Any] = {
-        name: (_said(hints.get(name, str), name), ... if p.default is inspect.Parameter.empty else p.default)
-        for name, p in inspect.signature(tier_class).parameters.items()
-        if name not in NOT_SAID_HERE and p.kind is not inspect.Parameter.VAR_KEYWORD
-    }
-    return create_model(
-        tier_type, __config__=ConfigDict(extra="forbid", arbitrary_types_allowed=True), **fields
-    )
+    for number, (name, parameter) in enumerate(inspect.signature(tier_class).parameters.items()):
+        if name not in NOT_SAID_HERE and parameter.kind not in ANY_NUMBER:
+            default = ... if parameter.default is inspect.Parameter.empty else parameter.default
+            yield f"option{number}", (_said(hints.get(name, str), name), Field(default, alias=name))
 
 
 def _said(hint: Any, name: str) -> Any:
@@ -125,7 +146,7 @@ def _checked(model: type[T], tier_type: str, options: Mapping[str, str], faults:
 
 def _fault(kind: str, detail: Any, name: str, model: type[BaseModel]) -> str:
     if kind == "extra_forbidden":
-        known = list(model.model_fields)
+        known = [field.alias or own for own, field in model.model_fields.items()]
         close = difflib.get_close_matches(name, known, n=1)
         return "not an option; " + (f"did you mean {close[0]}?" if close else f"known: {', '.join(known)}")
     if kind == "missing":

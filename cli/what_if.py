@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -12,6 +13,7 @@ import msgspec
 from cli.amounts import share
 from cli.axes import Axes, Value, axes_of, runs_of, value_of
 from cli.exits import pipe_may_close
+from cli.format import plain
 from cli.render import say
 from cli.run_flags import RunPlan
 from cli.stat import terminal
@@ -36,10 +38,15 @@ def explore(plan: RunPlan, given: Settings) -> None:
 
         the_figure()  # before minutes of work, not after
     runs = runs_of(axes, plan.stack)
+    prompts = plan.options.prompts()
     processes = min(os.cpu_count() or 1, len(runs))
     found: list[Found] = []
-    with pipe_may_close(), status_line(quiet=given.quiet) as show:
-        for spec, count in what_if_each(runs, plan.options.prompts, processes=processes):
+    with (
+        pipe_may_close(),
+        status_line(quiet=given.quiet) as show,
+        closing(what_if_each(runs, prompts, processes=processes)) as outcomes,
+    ):
+        for spec, count in outcomes:
             found.append((spec, count))
             show(lambda: f"{len(found)} of {len(runs)} runs")
             if given.json:
@@ -53,7 +60,7 @@ def explore(plan: RunPlan, given: Settings) -> None:
     if plot is not None:
         draw(axes, found, plot)
         if not given.quiet:
-            say(f"drew {plot}")
+            say(f"drew {plain(str(plot))}")
 
 
 def line(spec: StackSpec, count: RunCount) -> str:

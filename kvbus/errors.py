@@ -20,6 +20,17 @@ class KvbusError(Exception):
         self.next_step = next_step
         super().__init__(f"{problem}. {next_step}")
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """As itself into another process, whatever it was made of."""
+        return as_it_was, (type(self), self.args, self.__dict__)
+
+
+def as_it_was(kind: type[KvbusError], args: tuple[object, ...], state: dict[str, object]) -> KvbusError:
+    """An error that was raised elsewhere."""
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(state)
+    return error
+
 
 class ConfigError(KvbusError):
     """A flag, an environment variable or ``kvbus.toml`` says something kvbus cannot do."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import logging
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -189,6 +191,47 @@ def test_port_zero_is_bound_and_reported(context: Sockets) -> None:
         batch = DialectReader().read(live(sub).payload)
         assert isinstance(batch, EventBatch)
         assert batch.data_parallel_rank == 3
+
+
+def test_ipc_files_go_with_their_publisher(tmp_path: Path) -> None:
+    """A publisher that was closed leaves no file behind, under a relative name either."""
+    with contextlib.chdir(tmp_path):
+        bus = Publisher("ipc://live", replay_endpoint=f"ipc://{tmp_path}/replay")
+        assert {path.name for path in tmp_path.iterdir()} == {"live", "replay"}
+    bus.close(0)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_ipc_address_is_not_taken_from_who_answers_there(tmp_path: Path) -> None:
+    """It is refused as a tcp port would be; nothing is disturbed, and nothing of the refused one stays."""
+    taken = f"ipc://{tmp_path}/live"
+    with Publisher(f"ipc://{tmp_path}/other", replay_endpoint=taken) as bus:
+        with pytest.raises(EndpointError, match="somebody answers there"):
+            Publisher(f"ipc://{tmp_path}/free", replay_endpoint=taken)
+        assert {path.name for path in tmp_path.iterdir()} == {"other", "live"}
+        assert bus.replay_endpoint == taken
+    Publisher(taken).close(0)
+
+
+def test_an_ipc_file_of_the_dead_is_replaced(tmp_path: Path) -> None:
+    """Where nobody answers, a file is no reason to refuse."""
+    path = tmp_path / "live"
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
+    assert path.exists()
+    Publisher(f"ipc://{path}").close(0)
+    assert not path.exists()
+
+
+def test_the_file_of_a_successor_stays(tmp_path: Path) -> None:
+    """What somebody else has bound since is not ours to remove."""
+    path = tmp_path / "live"
+    bus = Publisher(f"ipc://{path}")
+    path.unlink()
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(str(path))
+        bus.close(0)
+        assert path.exists()
 
 
 def test_ranks_share_one_ipc_setting(context: Sockets, tmp_path: Path) -> None:

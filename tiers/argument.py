@@ -11,10 +11,12 @@ import math
 from tiers.errors import TierValueError
 
 
-def whole_number(name: str, value: object, *, at_least: int) -> int:
-    """``value``, if it is an ``int`` that is large enough; otherwise ``TierValueError``."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < at_least:
-        raise TierValueError(f"{name} {value!r}", next_step=f"Give a whole number, {at_least} or more.")
+def whole_number(name: str, value: object, *, at_least: int, at_most: int | None = None) -> int:
+    """``value``, if it is an ``int`` within these bounds; otherwise ``TierValueError``."""
+    most = math.inf if at_most is None else at_most
+    if isinstance(value, bool) or not isinstance(value, int) or not at_least <= value <= most:
+        bounds = f"{at_least} or more" if at_most is None else f"from {at_least} to {at_most}"
+        raise TierValueError(f"{name} {value!r}", next_step=f"Give a whole number, {bounds}.")
     return value
 
 

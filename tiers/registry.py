@@ -48,7 +48,7 @@ class Registry(Generic[T]):
         place = self._place(name, module_path)
         try:
             found = getattr(importlib.import_module(place.module_path), place.class_name, None)
-        except Exception as error:  # the module is somebody else's, and may raise anything
+        except (Exception, SystemExit) as error:  # the module is somebody else's, and may raise anything
             raise TierValueError(
                 f"the {self._what} {name!r} cannot be imported: {type(error).__name__}: {error}",
                 next_step="Write module:Class, of a module that can be imported here.",

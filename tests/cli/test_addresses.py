@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import pytest
 
 from cli.addresses import addresses, engine_flag, feeds_of, reachable
@@ -56,16 +58,30 @@ def test_addresses_that_cannot_be(base: str) -> None:
 
 
 def test_what_is_told_can_be_pasted() -> None:
-    """The flag on stderr is read by ``tail`` and ``record`` as the same tiers at the same addresses."""
+    """A shell, ``tail`` and ``record`` read the flag as the same tiers at the same addresses."""
     published = [
         Feed("tcp://*:5600", "tcp://0.0.0.0:5601", source="gpu"),
-        Feed("ipc:///tmp/a,b+c-cpu", "ipc:///tmp/a,b+c-cpu-replay", source="cpu"),
+        Feed("ipc:///tmp/a,b+c's d@e-cpu", "ipc:///tmp/a,b+c's d@e-cpu-replay", source="cpu"),
     ]
     feeds = feeds_of(published)
-    flag = engine_flag(feeds).removeprefix("--engine ").strip("'")
+    _, flag = shlex.split(engine_flag(feeds))
     (engine,) = load({"tiers": [flag]}, environ={}, cwd=None).engine
     assert [(f"{engine.name}/{t.name}", t.endpoint, t.replay) for t in engine.tier] == [
         (feed.name, feed.endpoint, feed.replay) for feed in feeds
     ]
     assert feeds[0].endpoint == "tcp://127.0.0.1:5600"
     assert reachable("tcp://10.0.0.1:5600") == "tcp://10.0.0.1:5600"
+
+
+@pytest.mark.parametrize(
+    "feed",
+    [
+        Feed("ipc:///tmp/a,b@c-cpu", "ipc:///tmp/a,b@c-cpu-replay", source="cpu"),
+        Feed("ipc:///tmp/a+tcp://b-cpu", "ipc:///tmp/a-cpu-replay", source="cpu"),
+        Feed("ipc:///tmp/a", "ipc:///tmp/b", source="no name"),
+    ],
+)
+def test_what_cannot_be_told_is_refused(feed: Feed) -> None:
+    """Names and addresses that --engine would read as others: nobody could watch."""
+    with pytest.raises(EndpointError, match="--engine cannot say"):
+        engine_flag(feeds_of([feed]))

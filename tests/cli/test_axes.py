@@ -55,6 +55,8 @@ def test_the_policy_is_the_cpu_tier_s() -> None:
     [
         ("gpu-blocks=", "expected a number such as"),
         ("gpu-blocks=4k..1k", "expected a range upwards from 1"),
+        ("gpu-blocks=0|8", "gpu-blocks: expected 1 or more, got '0'"),
+        ("gpu-blocks=٣", "expected a number such as"),
         ("gpu-blocks=0..8", "expected a range upwards from 1"),
         ("gpu-blocks=900000000000", "from 0 to 100m, got '900000000000'"),
         ("gpu-blocks=1..900000m", "from 0 to 100m, got '1..900000m'"),

@@ -211,6 +211,43 @@ def test_the_first_signal_asks_and_the_second_does_not_wait(number: signal.Signa
     assert signal.getsignal(number) is before
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_in_the_last_moment_changes_nothing(number: signal.Signals, tmp_path: Path) -> None:
+    """While the interpreter is taken down all has been said: nobody is killed by a second Ctrl-C then."""
+    done = subprocess.run(
+        [command()[0], "-c", LATE.format(number=int(number))],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("kvbus ")
+
+
+LATE = """
+import os, sys
+
+class Late:
+    def __del__(self, kill=os.kill, me=os.getpid()):
+        kill(me, {number})
+
+sys.taken_down_late = Late()
+from cli.entry import main
+sys.argv[1:] = ["--version"]
+main()
+"""
+
+
+def test_names_in_an_error_cannot_steer_a_terminal() -> None:
+    """What is unprintable in a problem is shown; the lines of a list stay lines."""
+    error = LogError("2 faults:\n  - \x1b[2J\n  - b", next_step="Mend\rthem.")
+    done = CliRunner().invoke(failing(error), ["fail"])
+    assert done.stderr == "kvbus: 2 faults:\n  - \\x1b[2J\n  - b.\n       Mend\\rthem.\n"
+
+
 def test_output_has_no_colour_unless_it_is_a_terminal(log: Path, kvbus: Kvbus) -> None:
     """Pipes get plain text; FORCE_COLOR wants colour all the same, and NO_COLOR is stronger still."""
     plain = kvbus("replay", log, "-n", "3")

@@ -15,11 +15,13 @@ import pytest
 from msgspec.json import encode
 from typer.testing import CliRunner, Result
 
+from cli import logs
 from cli.main import app
 from cli.scoreboard import speed, trouble
 from kvbus.events import BlockRemoved, BlockStored, EventBatch
 from kvbus.log import LogReader, Loss, Received
 from sinks.duckdb import open_log
+from tests.cli.full_disk import FullDisk
 from tests.cli.processes import TIMEOUT_S, Running, command, environment, until
 from tiers.transfer_times import TransferTimes
 
@@ -113,6 +115,28 @@ def test_a_run_that_records_itself(kvbus: Kvbus, tmp_path: Path) -> None:
     assert checked.exit_code == 0, checked.stdout
 
 
+def test_blocks_that_were_there_already_are_stores(kvbus: Kvbus, tmp_path: Path) -> None:
+    """What a folder held at its opening, or another process put there meanwhile, became readable and was
+    announced: it is counted, and moved no bytes.
+    """
+    path = trace(tmp_path / "t.jsonl", [1, 2, 3], [4, 5, 6], [1, 2, 3])
+    behind = ("--tier", "cpu:blocks=3", "--tier", f"fs:path={tmp_path / 'kv'},shared=yes")
+    args = ("run", "--trace", path, "--gpu-blocks", "3", *SMALL, *behind, "--json")
+    first = answer(kvbus(*args))["tiers"][2]
+    assert (first["stores"], first["bytes_stored"]) == (6, 6 * 1024)
+    second = answer(kvbus(*args, "--record", "run.duckdb"))["tiers"][2]
+    assert (second["stores"], second["bytes_stored"]) == (6, 0)
+    reader = open_log(tmp_path / "run.duckdb")
+    try:
+        batches = [
+            e.batch for e in entries(reader) if isinstance(e, Received) and e.source.source == "run/fs"
+        ]
+    finally:
+        reader.close()
+    said = [event for batch in batches if isinstance(batch, EventBatch) for event in batch.events]
+    assert sum(len(e.block_hashes) for e in said if isinstance(e, BlockStored)) == second["stores"]
+
+
 def test_a_second_run_goes_on_in_the_same_log(kvbus: Kvbus) -> None:
     """Another run is another epoch of the same tiers; nothing of the first is touched."""
     for _ in range(2):
@@ -152,6 +176,19 @@ def test_stopped_it_says_what_it_has(
     assert json.loads(out)["requests"] == 1
     assert "stopped after 1 requests" in err
     assert has_batches(log)
+
+
+def test_a_recording_that_fails_stops_the_run(
+    kvbus: Kvbus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was served until then is told, then why it ended, and 2."""
+    path = trace(tmp_path / "t.jsonl", [1, 2], [3, 4], [1, 2], every_ms=1_000_000)
+    monkeypatch.setattr(logs, "writer", lambda *_, **__: FullDisk())
+    done = kvbus("run", "--trace", path, *SMALL, "--speed", "1", "--record", "run.duckdb", "--json")
+    assert done.exit_code == 2
+    assert json.loads(done.stdout)["requests"] == 1
+    assert "the disk is full" in done.stderr
+    assert "recorded" not in done.stderr
 
 
 def has_batches(path: Path) -> bool:
@@ -275,6 +312,36 @@ def test_sizes_that_no_machine_has_are_faults_of_the_flag(
     assert says in done.stderr
 
 
+def test_more_requests_than_can_be_are_a_fault_of_the_flag(kvbus: Kvbus) -> None:
+    """A limit that no counter holds is refused like any other number."""
+    done = kvbus("run", "--limit", "9" * 23)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "--limit" in done.stderr
+
+
+def test_a_name_cannot_steer_the_terminal(kvbus: Kvbus) -> None:
+    """What a file is called is shown, not obeyed."""
+    done = kvbus("run", "--trace", "\x1b[2J.jsonl")
+    assert done.exit_code == 2
+    assert "\\x1b[2J.jsonl cannot be read" in done.stderr
+    assert "\x1b" not in done.stderr
+
+
+def test_an_address_that_nobody_could_be_told_is_refused(kvbus: Kvbus, tmp_path: Path) -> None:
+    """Whether or not it would have been told."""
+    for quiet in ([], ["--quiet"]):
+        done = kvbus("run", *SMALL, "--publish", f"ipc://{tmp_path}/a,b@c", *quiet)
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert "--engine cannot say" in done.stderr
+
+
+def test_sockets_leave_no_files(kvbus: Kvbus, tmp_path: Path) -> None:
+    """A run that is over has cleared away what it published at."""
+    (tmp_path / "s").mkdir()
+    assert kvbus("run", *SMALL, "--publish", f"ipc://{tmp_path}/s/kv").exit_code == 0
+    assert list((tmp_path / "s").iterdir()) == []
+
+
 def test_made_up_tokens_are_told(kvbus: Kvbus, tmp_path: Path) -> None:
     """Where events give a trace's blocks another size than the trace, stderr says both; else nothing."""
     path = trace(tmp_path / "t.jsonl", [1, 2])
@@ -328,4 +395,19 @@ def test_trouble_is_only_what_there_was() -> None:
     assert trouble({**stats, "1:fs.load_failures.EIO": 0, "2:s3.stores": 9}) == [
         "1,234 blocks found no room in the CPU tier",
         "s3: 7 store failures: ECONNREFUSED",
+    ]
+
+
+def test_what_a_tier_does_not_count_itself_is_told_too() -> None:
+    """Copies that failed and blocks that were refused are the composing manager's to count, for any tier."""
+    stats = {
+        "cascade_failures.1:Mine.OSError": 3,
+        "promotion_failures.1:Mine.partial": 2,
+        "stores_dropped.1:Mine.backpressure": 5,
+        "blocks_dropped.1:Mine.backpressure": 1_600,
+    }
+    assert trouble(stats) == [
+        "Mine: 3 jobs into it failed: OSError",
+        "Mine: 2 jobs out of it failed: partial",
+        "Mine: 1,600 blocks not offered to it: backpressure",
     ]

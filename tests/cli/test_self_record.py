@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Self
 
 import pytest
 
@@ -13,9 +13,9 @@ from cli.self_record import SelfRecord
 from kvbus.errors import LogError
 from kvbus.events import BlockStored, tokens
 from kvbus.feed import Feed
-from kvbus.log import Entry, SourceId, Standing
 from kvbus.publisher import Publisher
 from sinks.duckdb import open_log
+from tests.cli.full_disk import FullDisk
 
 FREE = "tcp://127.0.0.1:*"
 
@@ -33,6 +33,10 @@ def feeds(tiers: Sequence[Publisher]) -> list[Feed]:
     return [Feed(p.endpoint, p.replay_endpoint, source=f"run/{n}") for n, p in enumerate(tiers)]
 
 
+def never() -> None:
+    raise AssertionError("nothing failed")
+
+
 def speak(tiers: Sequence[Publisher], rounds: int) -> None:
     for number in range(rounds):
         for publisher in tiers:
@@ -43,7 +47,7 @@ def test_everything_published_is_in_the_log(tiers: list[Publisher], tmp_path: Pa
     """What was said before and after it began is there when it is left, round by round."""
     path = tmp_path / "run.duckdb"
     speak(tiers, 3)
-    with SelfRecord(path, feeds(tiers)) as recorder:
+    with SelfRecord(path, feeds(tiers), on_failure=never) as recorder:
         speak_more = [3.0, 4.0]
         for ts in speak_more:
             for publisher in tiers:
@@ -62,39 +66,24 @@ def test_batches_that_do_not_come_are_an_error(
     """Waiting has an end: the error says how many are missing, and of which log."""
     monkeypatch.setattr(self_record, "PATIENCE_S", 0.2)
     speak(tiers, 2)
-    with SelfRecord(tmp_path / "run.duckdb", feeds(tiers)) as recorder:
+    with SelfRecord(tmp_path / "run.duckdb", feeds(tiers), on_failure=never) as recorder:
         recorder.wait_for(4)
         with pytest.raises(LogError, match=r"1 of 5 batches did not get into .*run\.duckdb"):
             recorder.wait_for(5)
 
 
-class FullDisk:
-    """A sink that takes nothing."""
-
-    def standings(self) -> Mapping[SourceId, Standing]:
-        return {}
-
-    def write(self, entries: Sequence[Entry], /) -> None:
-        raise LogError("the disk is full", next_step=f"Make room for {len(entries)} entries.")
-
-    def flush(self) -> None: ...
-
-    def close(self) -> None: ...
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
-
-
 def test_what_stopped_the_recording_is_raised(
     tiers: list[Publisher], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A log that cannot be written is told to whoever waits for it, or leaves it, in the log's own words."""
+    """A log that cannot be written is told at once to whoever wants to stop for it, and to whoever waits for
+    it, or leaves it, in the log's own words.
+    """
     monkeypatch.setattr(logs, "writer", lambda *_, **__: FullDisk())
     speak(tiers, 2)
+    failed = threading.Event()
     with (
         pytest.raises(LogError, match="the disk is full"),
-        SelfRecord(tmp_path / "run.duckdb", feeds(tiers)) as recorder,
+        SelfRecord(tmp_path / "run.duckdb", feeds(tiers), on_failure=failed.set) as recorder,
     ):
         recorder.wait_for(4)
+    assert failed.is_set()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from cli.tier_flags import TierFlags, read_tiers
 from tiers.medium import Locality
 from tiers.memory import MemoryTier
@@ -61,6 +63,26 @@ def test_the_second_tier_of_a_type_gets_a_number() -> None:
     ]
 
 
+def test_no_two_tiers_have_one_name() -> None:
+    """Whatever their types are: names are what hits are counted by, and what tiers publish under."""
+    here = __name__
+    kinds = ("fs:path=/a", f"{here}:fs", f"{here}:cpu", "fs:path=/b", f"{here}:fs2", f"{here}:fs2")
+    found = read("cpu", *kinds)
+    assert [tier.name for tier in found.behind] == ["fs", "fs2", "cpu2", "fs3", "fs22", "fs23"]
+
+
+class fs(MemoryTier):  # noqa: N801 - names that others have already
+    """Called like a type of ours."""
+
+
+class cpu(MemoryTier):  # noqa: N801
+    """Called like the primary tier."""
+
+
+class fs2(MemoryTier):  # noqa: N801
+    """Called like a second tier of another type."""
+
+
 class Elsewhere(MemoryTier):
     """A tier of somebody else, with an option of its own."""
 
@@ -79,6 +101,65 @@ def test_a_tier_of_somebody_else() -> None:
     assert faults_of("cpu", f"{where}:folder=/x,reel=1") == [
         f"--tier {where}: reel: not an option; known: folder"
     ]
+
+
+class OddWords(Elsewhere):
+    """A tier whose options have names that mean something to others, and that passes on what it is given."""
+
+    def __init__(
+        self,
+        offloading_spec: object,
+        primary_kv_view: memoryview,
+        tier_type: str,
+        *more: object,
+        schema: str = "a",
+        copy: int = 1,
+        model_config: str = "",
+        _private: str = "",
+        **rest: object,
+    ) -> None:
+        super().__init__(offloading_spec, primary_kv_view, tier_type, folder=Path())
+        self.said = (more, schema, copy, model_config, _private, rest)
+
+
+def test_an_option_may_have_any_name() -> None:
+    """No word is taken, and what stands for any number of arguments is no option."""
+    where = f"{__name__}:OddWords"
+    (tier,) = read("cpu", f"{where}:schema=b,copy=2,model_config=c,_private=d").behind
+    assert tier.options == {"schema": "b", "copy": 2, "model_config": "c", "_private": "d"}
+    assert faults_of("cpu", f"{where}:more=1") == [
+        f"--tier {where}: more: not an option; known: schema, copy, model_config, _private"
+    ]
+
+
+class BadHint(Elsewhere):
+    """A tier whose annotations name what is not there."""
+
+    def __init__(
+        self,
+        offloading_spec: object,
+        primary_kv_view: memoryview,
+        tier_type: str,
+        *,
+        gone: Gone = None,  # type: ignore[name-defined]  # noqa: F821
+    ) -> None:
+        super().__init__(offloading_spec, primary_kv_view, tier_type, folder=Path())
+        self.gone = gone
+
+
+def test_options_that_cannot_be_told_are_a_fault_of_the_flag(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever somebody else's class, or its module, says or does: it is named, and nothing is raised."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "leaves_at_import.py").write_text("import sys; sys.exit(3)")
+    (fault,) = faults_of("cpu", f"{__name__}:BadHint:gone=1")
+    assert "BadHint: what it takes cannot be told" in fault
+    assert "name 'Gone' is not defined" in fault
+    (fault,) = faults_of("cpu", "tiers.storage.tier:StorageTier:max_blocks=1")
+    assert "StorageTier: what it takes cannot be told" in fault
+    (fault,) = faults_of("cpu", "leaves_at_import:Tier")
+    assert "SystemExit: 3" in fault
 
 
 def test_faults() -> None:

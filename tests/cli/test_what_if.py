@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -83,10 +85,61 @@ def test_without_matplotlib_it_says_what_to_install(monkeypatch: pytest.MonkeyPa
 
 def test_publishing_nothing_is_said() -> None:
     """Flags that would have no effect are refused, not ignored."""
-    done = CliRunner().invoke(app, [*WANTED, "--record", "x.duckdb", "--publish", "ipc://x"])
+    moving = ("--record", "x.duckdb", "--publish", "ipc://x", "--speed", "max", "--device", "auto")
+    done = CliRunner().invoke(app, [*WANTED, *moving])
     assert done.exit_code == 2
-    assert "--record: expected without --what-if" in done.stderr
-    assert "--publish: expected without --what-if" in done.stderr
+    for flag in moving[::2]:
+        assert f"{flag}: expected without --what-if" in done.stderr
+
+
+def test_a_speed_in_the_settings_does_not_concern_it(tmp_path: Path) -> None:
+    """It is for runs; nobody said it of this one."""
+    (tmp_path / "kvbus.toml").write_text('speed = "10"\n')
+    assert CliRunner().invoke(app, [*WANTED, "--json"]).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("plot", "says"),
+    [
+        ("no/such/c.png", "a folder that is there"),
+        ("folder.png", "a file, not a folder"),
+        ("s/c.png", "a folder that"),
+    ],
+)
+def test_where_no_plot_can_be_is_found_before_anything_is_tried(plot: str, says: str, tmp_path: Path) -> None:
+    """Minutes of work do not end in a place that cannot be written to."""
+    (tmp_path / "folder.png").mkdir()
+    (tmp_path / "s").touch()
+    done = CliRunner().invoke(app, [*WANTED, "--plot", plot])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert f"--plot: expected {says}" in done.stderr
+
+
+@pytest.mark.parametrize("content", [None, b"\x00\xff\x00", b""])
+def test_a_trace_that_cannot_be_read_is_told_once(
+    content: bytes | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is read before any process begins: one message, whatever number of processes there would be."""
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    if content is not None:
+        (tmp_path / "t.jsonl").write_bytes(content)
+    done = CliRunner().invoke(app, ["run", "--trace", "t.jsonl", "--what-if", "gpu-blocks=64|128", "--json"])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.count("kvbus: ") == 1
+
+
+def test_a_trace_can_come_through_a_pipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What can be read only once is read once, for every process."""
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    line = b'{"timestamp": 0, "input_length": 1024, "output_length": 1, "hash_ids": [1, 2]}\n'
+    writer = threading.Thread(target=lambda: pipe.write_bytes(line * 3))
+    writer.start()
+    done = CliRunner().invoke(app, ["run", "--trace", "pipe", "--what-if", "gpu-blocks=64|128", "--json"])
+    writer.join()
+    assert done.exit_code == 0, done.stderr
+    assert [json.loads(line)["hit_rate"] for line in done.stdout.splitlines()] == [4 / 6, 4 / 6]
 
 
 def counted(*hits: int) -> RunCount:

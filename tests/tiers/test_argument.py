@@ -24,6 +24,13 @@ def test_numbers_are_whole_and_large_enough(wrong: object) -> None:
         whole_number("max_blocks", wrong, at_least=3)
 
 
+def test_a_number_may_have_an_upper_bound() -> None:
+    """It is said with the lower one."""
+    assert whole_number("threads", 8, at_least=1, at_most=8) == 8
+    with pytest.raises(TierValueError, match="Give a whole number, from 1 to 8"):
+        whole_number("threads", 9, at_least=1, at_most=8)
+
+
 @pytest.mark.parametrize("wrong", [0, 1, "false", "", None])
 def test_yes_and_no_are_not_guessed(wrong: object) -> None:
     """The text "false" would be true if it were tried."""

@@ -138,8 +138,8 @@ def test_a_pool_nobody_uses_has_no_threads() -> None:
 
 
 def test_each_kind_needs_a_thread() -> None:
-    """A pool without threads of a kind is refused, and so is a number of them that is none."""
-    wrongs: list[tuple[Any, Any]] = [(0, 1), (1, 0), ("8", 1), (1, 1.0), (True, 1)]
+    """A pool without threads of a kind is refused, and so is a number that is none, or far too large."""
+    wrongs: list[tuple[Any, Any]] = [(0, 1), (1, 0), ("8", 1), (1, 1.0), (True, 1), (1_025, 1), (1, 100_000)]
     for wrong in wrongs:
         with pytest.raises(TierValueError, match="_threads"):
             ReadPriorityPool(*wrong)

@@ -76,6 +76,19 @@ def test_a_limit(trace: Path) -> None:
         read_trace(trace, limit=-1)
 
 
+def test_no_limit_is_too_large(trace: Path) -> None:
+    """More than a counter of the machine holds is as good as none."""
+    trace.write_text(MOONCAKE_LINES)
+    assert list(read_trace(trace, limit=10**23)) == list(read_trace(trace))
+
+
+def test_a_line_nested_without_end_is_no_request(trace: Path) -> None:
+    """Deeper than can be followed is a fault of the line, with its number."""
+    trace.write_text('{"timestamp": 0, "hash_ids": ' + "[" * 100_000)
+    with pytest.raises(TierValueError, match="line 1 is no request"):
+        list(read_trace(trace))
+
+
 def test_blank_lines_are_no_requests(trace: Path) -> None:
     """Blank lines are passed over, and counted as lines."""
     trace.write_text("\n" + MOONCAKE_LINES.replace("\n", "\n \r\n") + "torn")

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-import functools
+import multiprocessing
 import subprocess
 import sys
+import time
+from pathlib import Path
+
+import pytest
 
 from tests.tiers.small_engine import SmallEngine
+from tiers.errors import TierError, TierValueError
 from tiers.serving.prompt import Prompt, prompts
 from tiers.serving.stack_spec import StackSpec, TierSpec
 from tiers.serving.synthetic import synthetic
@@ -42,10 +47,78 @@ def test_more_room_of_an_lru_never_hits_less() -> None:
 def test_processes_change_nothing() -> None:
     """Two processes give, in the same order, what one gives."""
     runs = [StackSpec(blocks, 100, policy=policy) for blocks in (64, 128) for policy in ("lru", "arc")]
-    source = functools.partial(traffic, 60)
-    alone = [(spec, count.hits) for spec, count in what_if_each(runs, source)]
+    some = traffic(60)
+    alone = [(spec, count.hits) for spec, count in what_if_each(runs, some)]
     assert [spec for spec, _ in alone] == runs
-    assert [(s, count.hits) for s, count in what_if_each(runs, source, processes=2)] == alone
+    assert [(s, count.hits) for s, count in what_if_each(runs, some, processes=2)] == alone
+
+
+ENDLESS = [StackSpec(64 + n, 100) for n in range(100)]
+"""More runs than are done before something happens to them."""
+
+
+def test_an_error_in_another_process_arrives_as_itself() -> None:
+    """What a run raises is raised where it was asked for, with its next step."""
+    runs = [StackSpec(64, 100), StackSpec(64, 100, policy="fifo")]
+    with pytest.raises(TierValueError, match="no cache policy 'fifo'") as raised:
+        list(what_if_each(runs, traffic(5), processes=2))
+    assert raised.value.next_step.startswith("Known: ")
+
+
+def test_a_process_that_dies_is_told() -> None:
+    """Nobody waits for what a dead process would have found out: it is an error, and the others end."""
+    outcomes = what_if_each(ENDLESS, traffic(), processes=2)
+    next(outcomes)
+    victim, *_ = multiprocessing.active_children()
+    victim.kill()
+    with pytest.raises(TierError, match="a process died"):
+        list(outcomes)
+    assert multiprocessing.active_children() == []
+
+
+def test_leaving_early_ends_the_rest() -> None:
+    """Whoever has seen enough closes it, and no process is left at work."""
+    outcomes = what_if_each(ENDLESS, traffic(), processes=2)
+    next(outcomes)
+    assert multiprocessing.active_children()
+    outcomes.close()
+    assert multiprocessing.active_children() == []
+
+
+def test_no_process_outlives_the_one_that_asked() -> None:
+    """Even if that is killed: the others find out, and end."""
+    asking = subprocess.Popen([sys.executable, "-c", ASKING], stdout=subprocess.PIPE, text=True)
+    with asking:
+        assert asking.stdout is not None
+        workers = [int(pid) for pid in asking.stdout.readline().split()]
+        asking.kill()
+    assert workers
+    deadline = time.monotonic() + 30
+    while any(is_running(pid) for pid in workers):
+        assert time.monotonic() < deadline, "a process was left"
+        time.sleep(0.02)
+
+
+ASKING = """
+import multiprocessing
+from tests.tiers.test_what_if import ENDLESS, traffic
+from tiers.serving.what_if import what_if_each
+
+if __name__ == "__main__":
+    outcomes = what_if_each(ENDLESS, traffic(), processes=2)
+    next(outcomes)
+    print(*(child.pid for child in multiprocessing.active_children()), flush=True)
+    list(outcomes)
+"""
+
+
+def is_running(pid: int) -> bool:
+    """Whether there is such a process, other than one that nobody has buried yet."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
 
 
 def test_books_need_nothing_that_moves_bytes() -> None:

@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from tiers.factory import SecondaryTierFactory
 from tiers.gpu.pool import GPUBlockPool
@@ -26,6 +26,11 @@ from tiers.tiering.manager import TieringOffloadingManager
 from tiers.transfer_times import TransferTimes
 from tiers.voice.announcer import Announcer
 from tiers.voice.voices import Address
+
+WAYS_IN: Final = ("stores", "stores_found", "adoptions", "inventory")
+"""How a block becomes readable in a tier, by the tier's counters: it was written, was found there when it was
+to be written or looked for, or lay there when the tier was opened. All are announced as stored.
+"""
 
 
 class TierStack:
@@ -72,7 +77,7 @@ class TierStack:
                 tier=name,
                 medium="" if medium is None else str(medium),
                 hits=hits,
-                stores=int(counted.get("stores", 0)),
+                stores=sum(int(counted.get(way, 0)) for way in WAYS_IN),
                 evictions=int(counted.get("evictions", 0)),
                 bytes_stored=int(counted.get("stores", 0)) * self.spec.block_bytes,
                 bytes_loaded=int(loaded) * self.spec.block_bytes,

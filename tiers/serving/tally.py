@@ -30,9 +30,9 @@ class Totals(Struct, frozen=True):
 
 class TierTally(Struct, frozen=True):
     """One tier. ``tier`` is its name, ``medium`` what its blocks lie on. ``stores``: blocks that became
-    readable there; ``evictions``: blocks that left to make room. ``bytes_stored`` were written into it,
-    ``bytes_loaded`` read out of it for a tier above: of its blocks, without what pads them. ``events`` it has
-    published.
+    readable there, also those that it found there; ``evictions``: blocks that left to make room.
+    ``bytes_stored`` were written into it, ``bytes_loaded`` read out of it for a tier above: of its blocks,
+    without what pads them. ``events`` it has published.
     """
 
     tier: str

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import sys
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -87,7 +88,7 @@ def read_trace(path: str | Path, *, limit: int | None = None) -> Iterator[Reques
 def _requests(path: Path, limit: int | None) -> Iterator[Request]:
     is_empty = limit != 0
     trace_format = None
-    for line in islice(_read(path), limit):
+    for line in islice(_read(path), None if limit is None else min(limit, sys.maxsize)):
         is_empty = False
         trace_format = trace_format or line.trace_format
         timestamp_s = line.timestamp / trace_format.ticks_per_s
@@ -114,7 +115,7 @@ def _read(path: Path) -> Iterator[Line]:
                 if text.strip():
                     try:
                         line = decode(text)
-                    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                         raise _bad_line(path, number, str(error)) from error
                     yield line
     except (OSError, EOFError, zlib.error) as error:

@@ -1,15 +1,23 @@
 """What would have been hit with other sizes and policies: the same engine over the same requests, no bytes.
 
 Every run is the real scheduler with the real books of each tier; only the memory is left out. Runs know
-nothing of each other, so they go to as many processes as there are.
+nothing of each other, so they go to as many processes as there are. Nobody waits for a process that has died,
+and none outlives the one that asked.
 """
 
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
-from collections.abc import Callable, Iterator, Sequence
+import threading
+from collections.abc import Generator, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack, suppress
+from multiprocessing.connection import Connection
 
+from tiers.errors import TierError
 from tiers.gpu.pool import GPUBlockPool
 from tiers.memory import MemoryTier
 from tiers.primary import CPUPrimaryTierOffloadingManager
@@ -20,11 +28,10 @@ from tiers.serving.stack_spec import StackSpec
 from tiers.serving.workload import RunCount, drive
 from tiers.tiering.manager import TieringOffloadingManager
 
-Source = Callable[[], Sequence[Prompt]]
-"""Gives the requests; has to be picklable where there is more than one process."""
+Outcomes = Generator[tuple[StackSpec, RunCount], None, None]
 
 
-def what_if(spec: StackSpec, prompts: Sequence[Prompt]) -> RunCount:
+def what_if(spec: StackSpec, prompts: Iterable[Prompt]) -> RunCount:
     """Serve all ``prompts`` on books of the sizes of ``spec``. A tier behind the CPU is its bound in blocks,
     whatever its type.
     """
@@ -37,27 +44,47 @@ def what_if(spec: StackSpec, prompts: Sequence[Prompt]) -> RunCount:
     return drive(engine, prompts)
 
 
-def what_if_each(
-    runs: Sequence[StackSpec], source: Source, *, processes: int = 1
-) -> Iterator[tuple[StackSpec, RunCount]]:
-    """Each run with what came of it, in the order of ``runs``, as it is done. Leaving early ends the rest."""
+def what_if_each(runs: Sequence[StackSpec], prompts: Sequence[Prompt], *, processes: int = 1) -> Outcomes:
+    """Each run with what came of it, in the order of ``runs``, as it is done. Closing it early ends the rest.
+
+    Raises ``TierError`` if a process dies, and what ``what_if`` raises.
+    """
     if processes == 1:
-        prompts = source()
         yield from ((spec, what_if(spec, prompts)) for spec in runs)
         return
-    with multiprocessing.get_context("spawn").Pool(processes, _Worker.begin, (source,)) as pool:
-        yield from zip(runs, pool.imap(_Worker.run, runs), strict=True)
+    context = multiprocessing.get_context("spawn")
+    leash, held = context.Pipe(duplex=False)
+    with ExitStack() as opened:
+        opened.callback(leash.close)
+        pool = ProcessPoolExecutor(processes, context, _Worker.begin, (prompts, leash))
+        opened.callback(pool.shutdown, cancel_futures=True)
+        opened.callback(held.close)  # first of all: whoever is at work has an end, and is not waited for
+        try:
+            yield from zip(runs, pool.map(_Worker.run, runs), strict=True)
+        except (BrokenProcessPool, BrokenPipeError) as error:
+            raise TierError(
+                "a process died before its what-if was done",
+                next_step="Look for what ended it, want of memory perhaps; it may work with fewer requests.",
+            ) from error
 
 
 class _Worker:
-    """What one process keeps between two runs: the requests, read once."""
+    """What one process keeps between two runs: the requests."""
 
     prompts: Sequence[Prompt] = ()
 
     @classmethod
-    def begin(cls, source: Source) -> None:
+    def begin(cls, prompts: Sequence[Prompt], leash: Connection) -> None:
+        """``leash``: nothing comes through it but its end, when the process that asked wants no more."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that asked decides when to end
-        cls.prompts = source()
+        threading.Thread(target=cls._end_with, args=(leash,), daemon=True).start()
+        cls.prompts = prompts
+
+    @staticmethod
+    def _end_with(leash: Connection) -> None:
+        with suppress(EOFError, OSError):
+            leash.recv_bytes()
+        os._exit(0)
 
     @classmethod
     def run(cls, spec: StackSpec) -> RunCount:

@@ -12,12 +12,15 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from queue import Empty, SimpleQueue
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from tiers.argument import whole_number
 from tiers.errors import TierContractError
 
 T = TypeVar("T")
+
+THREADS_MAX: Final = 1_024
+"""Of a kind. More gain nothing, and a process full of threads can hardly be ended."""
 
 
 class Workers(Protocol[T]):
@@ -45,12 +48,12 @@ class Workers(Protocol[T]):
 
 class ReadPriorityPool(Generic[T]):
     """``read_threads`` prefer loads, ``write_threads`` prefer stores; they live from the first task until
-    ``shutdown``. Raises ``TierValueError`` for fewer than one of a kind.
+    ``shutdown``. Raises ``TierValueError`` for fewer than one of a kind, or more than 1 024.
     """
 
     def __init__(self, read_threads: int, write_threads: int, *, name: str = "tier") -> None:
-        whole_number("read_threads", read_threads, at_least=1)
-        whole_number("write_threads", write_threads, at_least=1)
+        whole_number("read_threads", read_threads, at_least=1, at_most=THREADS_MAX)
+        whole_number("write_threads", write_threads, at_least=1, at_most=THREADS_MAX)
         self.outstanding = 0
         self._loads: deque[Callable[[], T]] = deque()
         self._stores: deque[Callable[[], T]] = deque()
