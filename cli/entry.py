@@ -77,4 +77,6 @@ def standard_streams() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    from cli import entry  # the module itself: what signals do is compared by identity
+
+    entry.main()

@@ -17,12 +17,12 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import typer
 from typer.core import TyperGroup
 
-from cli.entry import INTERRUPTED, stoppable
+from cli.entry import INTERRUPTED, leave, stoppable
 from cli.format import plain
 from kvbus.errors import KvbusError
 
@@ -30,6 +30,8 @@ OK: Final = 0
 NO: Final = 1
 COULD_NOT: Final = 2
 
+WHILE_IMPORTING_S: Final = 0.01
+"""How soon an interruption tries again that met an import."""
 REPORT: Final = "This is a fault in kvbus. Run it again with --debug and report what it prints."
 
 
@@ -41,7 +43,7 @@ class GuardedGroup(TyperGroup):
             return super().make_context(*args, **kwargs)
 
     def invoke(self, ctx: Any) -> Any:
-        with guarded(debug=bool(ctx.params.get("debug")) or _debug_wanted(())):
+        with guarded(debug=bool(ctx.params.get("debug")) or _debug_wanted(()), is_last=True):
             return super().invoke(ctx)
 
 
@@ -50,24 +52,40 @@ def _debug_wanted(arguments: Sequence[str]) -> bool:
 
 
 @contextmanager
-def guarded(*, debug: bool) -> Iterator[None]:
-    """Translate what a command raises into an exit code; usage errors and exits pass through to Typer."""
-    with stop_signals(patient=False) as told:
+def guarded(*, debug: bool, is_last: bool = False) -> Iterator[None]:
+    """Translate what a command raises into an exit code; usage errors and exits pass through to Typer.
+
+    ``is_last``: what follows is the end of the process, which signals do not change any more.
+    """
+    with stop_signals(patient=False, is_last=is_last) as told:
         try:
             with pipe_may_close():
                 yield
-        except (typer.Exit, typer.Abort, typer.TyperException, SystemExit):
+        except (typer.Exit, typer.Abort, typer.TyperException, SystemExit) as ended:
+            if told.is_set():
+                finish(ended.exit_code if isinstance(ended, typer.Exit) else COULD_NOT)
             raise
         except (Exception, KeyboardInterrupt) as error:
             if debug:
                 traceback.print_exc()
             if isinstance(error, OSError):
                 drop_output()
-            if told.is_set() and stoppable():
-                raise typer.Exit(OK) from error
-            # What a library makes of an interruption is no matter of its own.
-            print(INTERRUPTED if told.is_set() else in_words(error), file=sys.stderr)
+            if told.is_set():  # what a library makes of an interruption is no matter of its own
+                finish(OK if stoppable() else COULD_NOT)
+            print(in_words(error), file=sys.stderr)
             raise typer.Exit(COULD_NOT) from error
+        if told.is_set():  # it waited for an import to end
+            finish(OK if is_last or stoppable() else COULD_NOT)
+
+
+def finish(code: int) -> NoReturn:
+    """End the process now, after an interruption. One that struck Python code which a C library ran marks the
+    interpreter: it would kill itself by SIGINT at its own end, whatever was made of it (``Py_RunMain``).
+    """
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
 
 
 def in_words(error: BaseException) -> str:
@@ -127,10 +145,17 @@ def hush(last_words: str) -> None:
         os.close(nowhere)
 
 
+def is_importing(frame: FrameType | None) -> bool:
+    """Whether this is inside an import: libraries in C do not all survive an exception there."""
+    while frame is not None and not frame.f_code.co_filename.startswith("<frozen importlib"):
+        frame = frame.f_back
+    return frame is not None
+
+
 @contextmanager
-def stop_signals(*, patient: bool = True) -> Iterator[threading.Event]:
+def stop_signals(*, patient: bool = True, is_last: bool = False) -> Iterator[threading.Event]:
     """An event that the first SIGINT or SIGTERM sets; the second raises KeyboardInterrupt where it strikes,
-    the first as well where nobody is ``patient``.
+    the first as well where nobody is ``patient``. ``is_last``: afterwards a process of ours ignores them.
 
     Outside the main thread, where Python takes no signals, the event is simply never set.
     """
@@ -142,6 +167,12 @@ def stop_signals(*, patient: bool = True) -> Iterator[threading.Event]:
         if not patient and not repeated:
             hush("" if stoppable() else INTERRUPTED + "\n")
         if repeated or not patient:
+            strike(_number, _frame)
+
+    def strike(_number: int, frame: FrameType | None) -> None:
+        if is_importing(frame):
+            signal.setitimer(signal.ITIMER_REAL, WHILE_IMPORTING_S)
+        else:
             raise KeyboardInterrupt
 
     if threading.current_thread() is not threading.main_thread():
@@ -150,8 +181,10 @@ def stop_signals(*, patient: bool = True) -> Iterator[threading.Event]:
     before: dict[signal.Signals, Callable[[int, FrameType | None], Any] | int | None] = {}
     for number in (signal.SIGINT, signal.SIGTERM):
         before[number] = signal.signal(number, note)
+    before[signal.SIGALRM] = signal.signal(signal.SIGALRM, strike)
     try:
         yield stop
     finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
         for number, handler in before.items():
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_IGN if is_last and handler is leave else handler)

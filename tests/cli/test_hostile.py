@@ -100,8 +100,10 @@ def test_an_interruption_is_never_a_traceback(
     if process.returncode == 0:
         assert (tmp_path / "out.frames").exists()
     elif process.returncode != -number:
-        assert (process.returncode, said) == (2, "kvbus: interrupted before it was done\n")
-        assert list(tmp_path.iterdir()) == []
+        assert process.returncode == 2
+        *before, last = said.splitlines()
+        assert last == "kvbus: interrupted before it was done"
+        assert [path.name for path in tmp_path.iterdir()] == (["out.frames"] if before else [])
 
 
 @pytest.mark.parametrize("name", ["pipe.duckdb", "pipe.jsonl", "pipe.frames"])
