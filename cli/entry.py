@@ -16,6 +16,8 @@ from typing import Final, NoReturn
 COULD_NOT: Final = 2
 STOPS: Final = (signal.SIGINT, signal.SIGTERM)
 INTERRUPTED: Final = "kvbus: interrupted before it was done"
+TYPERS_WORD: Final = 130
+"""Typer's exit code for an interruption that it meets outside of any command."""
 STOPPABLE: Final = ("tail", "record", "replay")
 """Commands that go on until they are stopped: being stopped is their usual end, at any moment."""
 
@@ -32,6 +34,10 @@ def main() -> None:
         app(prog_name="kvbus")
     except KeyboardInterrupt:  # it struck where nothing catches it, between two handlers
         os._exit(0 if stoppable() else COULD_NOT)
+    except SystemExit as ended:
+        if ended.code == TYPERS_WORD:
+            os._exit(0 if stoppable() else COULD_NOT)
+        raise
     except OSError:  # not even stderr takes anything: the exit code has to say it all
         os._exit(COULD_NOT)
 
