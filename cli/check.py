@@ -18,13 +18,13 @@ from cli import ci, logs, options
 from cli.ci import place
 from cli.exits import NO, OK, pipe_may_close, stop_signals
 from cli.format import plain
-from cli.render import Paint, painter
+from cli.render import Paint, painter, say
 from cli.span import EndOfFeeds
 from cli.stories import story_lines, story_object
 from kvbus.config import Settings, faulty
-from kvbus.errors import ConfigError
+from kvbus.errors import ConfigError, KvbusError
 from kvbus.profile import PROFILES
-from kvbus.rules.table import KINDS, RULES, UnknownRuleError
+from kvbus.rules.table import KINDS, RULES, About, UnknownRuleError
 
 if TYPE_CHECKING:
     from kvbus.audit import Audit
@@ -51,7 +51,9 @@ Strict = Annotated[
 ]
 Rules = Annotated[
     list[str] | None,
-    typer.Option("--rule", metavar="NAME", help="Only this rule; may be repeated. Default: all."),
+    typer.Option(
+        "--rule", metavar="NAME", help="Only this rule, by name or id; may be repeated. Default: all."
+    ),
 ]
 
 Profile = Annotated[
@@ -95,7 +97,12 @@ Explain = Annotated[
     str | None, typer.Option("--explain", metavar="RULE", help="Say all about a rule, by name or id.")
 ]
 
+
 STYLES: Final = {"HOLDS": "BlockStored", "VIOLATED": "Undecodable", "UNKNOWN": "AllBlocksCleared"}
+
+
+class SilenceError(KvbusError):
+    """No feed said anything: there is nothing to judge."""
 
 
 def check(
@@ -132,6 +139,7 @@ def check(
             sys.stdout.writelines(line + "\n" for line in (explained(explain) if explain else listed()))
         return
     from kvbus.audit import Audit
+    from kvbus.chunk import ColumnLog
     from kvbus.story import stories
 
     live = bool(engines) or any("://" in name for name in what or [])
@@ -145,20 +153,22 @@ def check(
     elif what:
         flags["log"] = one_log(what)
     given = options.settings(config, **flags)
+    if junit is not None:
+        ci.check_junit_place(junit)
+    apart = [names.split(",") for names in tiers or []]
     auditor = Audit(
-        rules or None,
+        [rule_of(name).name for name in rules] if rules else None,
         profile=profile,
         capacities=given.capacity,
-        engines=[
-            *(names.split(",") for names in tiers or []),
-            *(one.tiers for one in options.engines_of(given)),
-        ],
+        engines=[*apart, *(one.tiers for one in options.engines_of(given))],
     )
     told: list[Told] = []
     if live:
         report = watched(auditor, given, seconds=seconds, exit_at_end=exit_at_end)
     else:
         with closing(logs.reader(options.log_of(given))) as reader:
+            if isinstance(reader, ColumnLog):
+                _all_known(apart, {source.source for source in reader.sources().values()})
             auditor.observe_log(reader)
             report = auditor.verdict()
             if story:
@@ -186,7 +196,9 @@ def one_log(names: list[str]) -> Path:
 
 
 def watched(auditor: Audit, given: Settings, *, seconds: float | None, exit_at_end: bool) -> Report:
-    """The verdict on what engines say from now on; violations are told as they come."""
+    """The verdict on what engines say from now on; violations are told as they come. Raises ``SilenceError``
+    where none says anything.
+    """
     from cli.watch import Watch
     from kvbus.engines import Engines
     from kvbus.subscriber import Subscriber
@@ -206,7 +218,25 @@ def watched(auditor: Audit, given: Settings, *, seconds: float | None, exit_at_e
         end = EndOfFeeds([feed.name for feed in feeds], now=time.monotonic()) if exit_at_end else None
         watch = Watch(subscriber, Engines(options.engines_of(given)), auditor, tell)
         until = math.inf if seconds is None else time.monotonic() + seconds
-        return watch.run(end=end, stop=stop, until=until)
+        report = watch.run(end=end, stop=stop, until=until)
+    silent = [feed.name for feed in feeds if feed.name not in watch.heard]
+    if len(silent) == len(feeds):
+        raise SilenceError(
+            f"nothing was heard from {', '.join(silent)}: nothing to judge",
+            next_step="Check the address, and whether the engine publishes events there.",
+        )
+    for name in silent:
+        say(f"nothing was heard from {plain(name)}: it is not judged")
+    return report
+
+
+def _all_known(engines: list[list[str]], known: set[str]) -> None:
+    """Raise ``ConfigError`` for a tier that is no source of the log."""
+    if unknown := [name for names in engines for name in names if name not in known]:
+        raise ConfigError(
+            f"--tiers: the log has no source {', '.join(unknown)}",
+            next_step=f"Its sources are: {', '.join(sorted(known)) or 'none'}.",
+        )
 
 
 def listed() -> Iterator[str]:
@@ -218,13 +248,19 @@ def listed() -> Iterator[str]:
         yield f"--profile {profile.name:<9} {profile.about}"
 
 
-def explained(wanted: str) -> Iterator[str]:
-    """All about one rule, also what its findings count as under each profile. Raises ``UnknownRuleError``."""
+def rule_of(wanted: str) -> About:
+    """The rule of this name or id. Raises ``UnknownRuleError``."""
     about = next((a for a in RULES.values() if wanted.lower() in (a.name, a.id.lower())), None)
     if about is None:
         raise UnknownRuleError(
             f"there is no rule {wanted!r}", next_step=f"The rules are: {', '.join(RULES)}."
         )
+    return about
+
+
+def explained(wanted: str) -> Iterator[str]:
+    """All about one rule, also what its findings count as under each profile. Raises ``UnknownRuleError``."""
+    about = rule_of(wanted)
     yield f"{about.name} ({about.id}), a {about.severity} at its worst"
     yield f"  {about.means}"
     yield f"  unknown under: {about.clouded_by}"

@@ -4,14 +4,21 @@ made elsewhere.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 from xml.etree import ElementTree as Xml
 
 from cli.format import plain
 from kvbus.errors import KvbusError
 from kvbus.rules.table import RULES
 from kvbus.verdict import Finding, Report, RuleVerdict, Witness
+
+XML_HEAD: Final = '<?xml version="1.0" encoding="utf-8"?>\n'
+CASE_CLASS: Final = "kvbus.check"
+HEAD_BYTES: Final = 1 << 16
+"""Within so many the first case of a report of ours stands."""
 
 
 class ReportFileError(KvbusError):
@@ -43,14 +50,14 @@ def junit(report: Report, *, name: str, strict: bool) -> str:
         skipped=str(len(skipped)),
     )
     for rule in report.rules:
-        case = Xml.SubElement(suite, "testcase", classname="kvbus.check", name=f"{rule.rule} ({rule.id})")
+        case = Xml.SubElement(suite, "testcase", classname=CASE_CLASS, name=f"{rule.rule} ({rule.id})")
         if rule in failures:
             failure = Xml.SubElement(case, "failure", message=headline(rule), type=rule.verdict)
             failure.text = "\n".join(line for finding in decisive(rule) for line in told(finding))
         elif rule in skipped:
             Xml.SubElement(case, "skipped", message=headline(rule))
     Xml.indent(suite)
-    return '<?xml version="1.0" encoding="utf-8"?>\n' + Xml.tostring(suite, encoding="unicode") + "\n"
+    return XML_HEAD + Xml.tostring(suite, encoding="unicode") + "\n"
 
 
 def github(report: Report, *, strict: bool) -> Iterator[str]:
@@ -84,13 +91,37 @@ def told(finding: Finding) -> list[str]:
 
 
 def write_junit(path: Path, text: str) -> None:
-    """Raises ``ReportFileError``."""
+    """Write a report, over an older one if there is one, whole or not at all. Raises ``ReportFileError``."""
     try:
-        path.write_text(text, "utf-8")
+        if path.exists() and not (path.is_file() and _is_junit(path)):
+            raise ReportFileError(
+                f"{path} exists already, and is no JUnit report of kvbus",
+                next_step="Choose another name or remove it.",
+            )
+        draft = path.with_name(f".{path.name[:64]}.{secrets.token_hex(4)}.new")
+        try:
+            with draft.open("x", encoding="utf-8", newline="\n") as file:
+                file.write(text)
+            if text:
+                draft.replace(path)
+        finally:
+            draft.unlink(missing_ok=True)
     except OSError as error:
         raise ReportFileError(
             f"cannot write {path}: {error.strerror}", next_step="Check the folder and its rights."
         ) from error
+
+
+def check_junit_place(path: Path) -> None:
+    """Raise ``ReportFileError`` where ``write_junit`` would. What is there stays."""
+    write_junit(path, "")
+
+
+def _is_junit(path: Path) -> bool:
+    """Whether the file is a report that ``junit`` made, by its beginning."""
+    with path.open("rb") as file:
+        head = file.read(HEAD_BYTES)
+    return head.startswith(f"{XML_HEAD}<testsuite ".encode()) and f'classname="{CASE_CLASS}"'.encode() in head
 
 
 def _escaped(text: str) -> str:

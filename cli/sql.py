@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from itertools import chain, islice
 from pathlib import Path
@@ -14,7 +15,7 @@ import msgspec
 import typer
 
 from cli import logs, options
-from cli.exits import pipe_may_close
+from cli.exits import COULD_NOT, finish, pipe_may_close
 from cli.format import plain
 from cli.render import say
 from cli.stat import terminal
@@ -67,7 +68,7 @@ def sql(what: What, as_json: options.Json = None, as_csv: Csv = False, config: o
     if not logs.is_file(path):
         logs.reader(path)
     with closing(open_log(path)) as reader, pipe_may_close():
-        batches = reader.query(question)
+        batches = _stoppable(reader.query(question))
         first = next(batches, None)
         names = _apart(first.schema.names if first is not None else reader.column_names(question))
         rows = _rows(batches if first is None else chain([first], batches))
@@ -87,6 +88,25 @@ def _asked(what: list[str]) -> tuple[Path | None, str]:
     if not log and Path(question).exists():
         raise ConfigError(f"{question}: and the SQL?", next_step='Add it, in quotes: "SELECT ...".')
     return (Path(log[0]) if log else None), sys.stdin.read() if question == "-" else question
+
+
+def _stoppable(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same, fetched by another thread: while DuckDB works, Python answers no signal in the one that
+    called it. An interruption ends the process, as nothing else would end the query soon.
+    """
+    pool = ThreadPoolExecutor(max_workers=1)
+    try:
+        while (batch := _next_in(pool, batches)) is not None:
+            yield batch
+    finally:
+        pool.shutdown()
+
+
+def _next_in(pool: ThreadPoolExecutor, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch | None:
+    try:
+        return pool.submit(next, batches, None).result()
+    except KeyboardInterrupt:
+        finish(COULD_NOT)
 
 
 def _apart(names: Iterable[str]) -> list[str]:

@@ -17,7 +17,7 @@ from kvbus.aggregator import Round
 from kvbus.audit import Audit
 from kvbus.engines import Engines, Item
 from kvbus.feed import Notice
-from kvbus.log import PositionedEntry, Received
+from kvbus.log import EpochBegan, PositionedEntry, Received
 from kvbus.subscriber import Subscriber
 from kvbus.verdict import Finding, Report, RuleVerdict
 
@@ -28,13 +28,17 @@ Tell = Callable[[RuleVerdict, Finding], None]
 
 
 class Watch:
-    """A live check: owns the position of the next batch, and which violations were told."""
+    """A live check: owns the position of the next batch, and which violations were told.
+
+    ``heard``: the feeds of which there was something to judge.
+    """
 
     def __init__(self, subscriber: Subscriber, engines: Engines, auditor: Audit, tell: Tell) -> None:
         self._subscriber = subscriber
         self._engines = engines
         self._auditor = auditor
         self._tell = tell
+        self.heard: set[str] = set()
         self._position = 0
         self._told: set[tuple[str, str, str]] = set()
 
@@ -62,6 +66,8 @@ class Watch:
             for entry in item.entries if isinstance(item, Round) else [item]:
                 if isinstance(entry, Notice):
                     continue
+                if not isinstance(entry, EpochBegan):
+                    self.heard.add(entry.source.source)
                 self._auditor.observe(PositionedEntry(self._position, entry))
                 self._position += isinstance(entry, Received)
 

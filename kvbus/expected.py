@@ -41,6 +41,8 @@ class Fault(Struct, frozen=True):
 
 def fault_of_order(events: Sequence[Told], steps: Sequence[Step], keys: Keys) -> Fault | None:
     """Steps that happen one after the other, others between them. Raises ``StepError``."""
+    if not steps:
+        return Fault("no step was named: nothing to judge")
     at, marks = (-1, -1), list[int]()
     for n, step in enumerate(steps):
         places = list(_places(events, step, keys))

@@ -29,12 +29,16 @@ def order(text: str, *steps: Step) -> Fault | None:
         [("stored", "a"), ("stored", "b"), ("removed", "a"), ("cleared",)],
         [("stored", "b", "cpu"), ("removed", "a", "GPU")],
         [("stored", "a"), ("stored", "a")],
-        [],
     ],
 )
 def test_steps_one_after_the_other_are_found(steps: list[Step]) -> None:
     """Others may lie between; inside an event the blocks have an order too; media in any spelling."""
     assert order("g:+a,x c:+b | g:-a | clear | g:+a", *steps) is None
+
+
+def test_no_steps_are_no_order() -> None:
+    """An order of nothing would hold of anything."""
+    assert order("+a") == Fault("no step was named: nothing to judge")
 
 
 def test_what_comes_too_early_is_marked() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree as Xml
@@ -72,9 +73,53 @@ def test_capacity_and_tiers_are_taken(log: Path, kvbus: Kvbus) -> None:
     """A capacity makes eviction judge; one that is none, and several logs, are refused."""
     done = kvbus("check", log, "--capacity", "gpu=10", "--rule", "eviction", "--json")
     assert (done.returncode, json.loads(done.stdout)["verdict"]) == (1, "VIOLATED")
-    assert kvbus("check", log, "--capacity", "gpu=1000000", "--tiers", "engine,other").returncode == 0
-    for bad in (["--capacity", "ten"], ["--profile", "nobody"], ["--rule", "none"], [log]):
+    assert kvbus("check", log, "--capacity", "gpu=1000000", "--tiers", "engine").returncode == 0
+    for bad in (
+        ["--capacity", "ten"],
+        ["--profile", "nobody"],
+        ["--rule", "none"],
+        ["--tiers", "engine,other"],
+        [log],
+    ):
         assert kvbus("check", log, *bad).returncode == 2
+
+
+def test_a_rule_is_named_by_its_id_too(log: Path, kvbus: Kvbus) -> None:
+    """--rule takes what --explain takes."""
+    by_id = kvbus("check", log, "--rule", "t1", "--json")
+    assert by_id.returncode == 0
+    assert by_id.stdout == kvbus("check", log, "--rule", "sequence", "--json").stdout
+
+
+def test_junit_overwrites_nothing_but_a_report(log: Path, tmp_path: Path, kvbus: Kvbus) -> None:
+    """The log itself, another file, a folder, a pipe: each is refused before the log is judged, and stays."""
+    other, fifo = tmp_path / "other.xml", tmp_path / "pipe"
+    other.write_text('<?xml version="1.0" encoding="utf-8"?>\n<testsuite name="x"/>\n')
+    os.mkfifo(fifo)
+    before = log.read_bytes(), other.read_bytes()
+    for place in (log, other, tmp_path, fifo):
+        refused = kvbus("check", log, "--junit", place)
+        assert (refused.returncode, refused.stdout) == (2, "")
+        assert "is no JUnit report of kvbus" in refused.stderr
+    assert (log.read_bytes(), other.read_bytes()) == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["other.xml", "pipe"]
+
+
+def test_silence_is_no_verdict(sockets: Path, kvbus: Kvbus) -> None:
+    """Where nobody said anything the answer is 2, and who was silent."""
+    done = kvbus("check", f"ipc://{sockets}/nobody", "--for", "0.3")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"nothing was heard from ipc://{sockets}/nobody" in done.stderr
+
+
+def test_who_was_silent_is_told(engine: Engine, said: list[Message], sockets: Path, kvbus: Kvbus) -> None:
+    """One feed is judged, the other is named on stderr."""
+    engine.play(said[:20], wait=False)
+    both = ("check", engine.endpoint, f"ipc://{sockets}/nobody")
+    done = kvbus(*both, "--replay", engine.replay, "--replay", f"ipc://{sockets}/none", "--for", "3")
+    assert done.returncode == 0, done.stderr
+    assert f"nothing was heard from ipc://{sockets}/nobody" in done.stderr
+    assert engine.endpoint not in done.stderr
 
 
 def test_rules_are_listed_and_explained(kvbus: Kvbus) -> None:

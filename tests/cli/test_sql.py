@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import signal
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -169,3 +171,17 @@ def test_it_asks_while_a_recorder_writes(
     until(lambda: count() == 60)
     code, _, err = recorder.stop()
     assert code == 0, err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_long_question_can_be_stopped(
+    number: signal.Signals, log: Path, start: Callable[..., Running]
+) -> None:
+    """While DuckDB works too, the first signal ends it with 2 and a word."""
+    running = start("sql", log, "SELECT sum(hash(a.range + b.range)) FROM range(10000000) a, range(100000) b")
+    time.sleep(3)
+    assert running.process.poll() is None
+    began = time.monotonic()
+    code, out, err = running.stop(number)
+    assert (code, out, err) == (2, "", "kvbus: interrupted before it was done\n")
+    assert time.monotonic() - began < 5
