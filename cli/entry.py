@@ -32,12 +32,11 @@ def main() -> None:
 
     try:
         app(prog_name="kvbus")
-    except KeyboardInterrupt:  # it struck where nothing catches it, between two handlers
+    except (KeyboardInterrupt, SystemExit) as ended:
+        # An interruption that struck where nothing of ours catches it, between two handlers; or an exit.
+        if isinstance(ended, SystemExit) and ended.code != TYPERS_WORD:
+            raise
         os._exit(0 if stoppable() else COULD_NOT)
-    except SystemExit as ended:
-        if ended.code == TYPERS_WORD:
-            os._exit(0 if stoppable() else COULD_NOT)
-        raise
     except OSError:  # not even stderr takes anything: the exit code has to say it all
         os._exit(COULD_NOT)
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tiers.errors import TierValueError
+from tiers.medium import Locality
 from tiers.storage.backpressure import MIB, Backpressure
 
 
@@ -60,8 +61,9 @@ def test_reset_knows_nothing() -> None:
 
 def test_the_marks() -> None:
     """A local medium is pressed above 5 ms a MiB until below 1 ms, one behind a network above 20 until 5."""
-    assert (Backpressure.local().high, Backpressure.local().low) == (0.005, 0.001)
-    assert (Backpressure.network().high, Backpressure.network().low) == (0.020, 0.005)
+    local, network = Backpressure.of(Locality.LOCAL), Backpressure.of(Locality.REMOTE)
+    assert (local.high, local.low) == (0.005, 0.001)
+    assert (network.high, network.low) == (0.020, 0.005)
     for wrong in ({"high": 1, "low": 2}, {"high": 1, "low": -1}):
         with pytest.raises(TierValueError):
             Backpressure(**wrong)

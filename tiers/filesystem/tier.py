@@ -192,7 +192,6 @@ class FilesystemTier(StorageTier):
         backpressure: bool = False,
     ) -> None:
         where = None if locality is None else Locality(locality)  # a configuration says it in text
-        marks = Backpressure.network if where is Locality.REMOTE else Backpressure.local
         use_backpressure = yes_or_no("backpressure", backpressure)
         self._blocks = FilesystemStore(
             path, block_bytes=row_bytes(primary_kv_view), layout=layout, fsync=fsync, direct=direct
@@ -210,7 +209,7 @@ class FilesystemTier(StorageTier):
                 shared=shared,
                 read_threads=read_threads,
                 write_threads=write_threads,
-                backpressure=marks() if use_backpressure else None,
+                backpressure=Backpressure.of(where or Locality.LOCAL) if use_backpressure else None,
             )
         except OSError as error:
             raise TierError(

@@ -55,7 +55,6 @@ class ObjectStoreTier(StorageTier):
         backpressure: bool = False,
     ) -> None:
         where = None if locality is None else Locality(locality)  # a configuration says it in text
-        marks = Backpressure.local if where is Locality.LOCAL else Backpressure.network
         use_backpressure = yes_or_no("backpressure", backpressure)
         whole_number("read_threads", read_threads, at_least=1)
         whole_number("write_threads", write_threads, at_least=1)
@@ -86,7 +85,7 @@ class ObjectStoreTier(StorageTier):
                 read_threads=read_threads,
                 write_threads=write_threads,
                 task_bytes=0,  # a server is slow to answer, so each block is a task of its own
-                backpressure=marks() if use_backpressure else None,
+                backpressure=Backpressure.of(where or Locality.REMOTE) if use_backpressure else None,
             )
         except OSError as error:
             raise TierError(

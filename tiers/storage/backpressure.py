@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Final, Self
 
 from tiers.errors import TierValueError
+from tiers.medium import Locality
 
 MIB: Final = 1 << 20
 
@@ -35,14 +36,11 @@ class Backpressure:
         self.reset()
 
     @classmethod
-    def local(cls) -> Self:
-        """For a medium of this machine: 5 ms and 1 ms a MiB."""
+    def of(cls, locality: Locality) -> Self:
+        """For a medium of this machine: 5 ms and 1 ms a MiB; behind a network: 20 ms and 5 ms."""
+        if locality is Locality.REMOTE:
+            return cls(high=0.020, low=0.005)
         return cls(high=0.005, low=0.001)
-
-    @classmethod
-    def network(cls) -> Self:
-        """For a medium behind a network: 20 ms and 5 ms a MiB."""
-        return cls(high=0.020, low=0.005)
 
     def reset(self) -> None:
         """Know nothing."""
