@@ -88,7 +88,7 @@ class _Facts(NamedTuple):
 
 class Classified(NamedTuple):
     """The removals of a chunk: a block row each, its class (of ``CLASSES``, by number), whether it was said;
-    and what its clears took.
+    and what its clears took, a clear's groups by number.
     """
 
     row: Ints
@@ -129,7 +129,7 @@ class Removals:
         doubtful = sky.doubts(chunk, events, _gpu(self._names)[chunk.medium[events]]) != CERTAIN
         before, after, empties = _counts(chunk, moves, rows, asks, held)
         why, said = self._classes(chunk, events, _Facts(before, after, below, empties, doubtful, unseen))
-        found = Classified(rows, why, said, list(self._cleared(chunk)))
+        found = Classified(rows, why, said, sorted(self._cleared(chunk), key=_place))
         self._count(chunk, found)
         return found
 
@@ -174,7 +174,7 @@ class Removals:
         return why, said
 
     def _cleared(self, chunk: Chunk) -> Iterator[Removed]:
-        """What clears took."""
+        """What clears took, in no order."""
         shelves = self._holdings.shelves
         for number, clear in shelves.ended:
             blocks = self._holdings.count(number)
@@ -204,6 +204,11 @@ class Removals:
             self.counts[self._because(source, name, reason, why, said=bool(said))] += many
         for one in found.cleared:
             self.counts[one.because] += one.blocks
+
+
+def _place(one: Removed) -> tuple[int, int, int]:
+    """Where it stands; of one clear, no group before group 0."""
+    return one.position, one.event, -1 if one.group is None else one.group
 
 
 def _given(reason: str) -> int:

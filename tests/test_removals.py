@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kvbus import block_log
@@ -74,6 +74,7 @@ def test_a_removal_says_where_it_stands() -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(text=HISTORIES, sizes=st.lists(st.integers(1, 5), min_size=1, max_size=3))
+@example(text="g:+a | @q g/1:+a | g:+a clear", sizes=[1])
 def test_it_does_not_matter_how_a_log_is_cut(text: str, sizes: list[int]) -> None:
     """Counts and lines are the same, whole or in pieces; and the lines add up to the counts."""
     log = ListLog(history(text))
