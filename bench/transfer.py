@@ -1,15 +1,18 @@
-"""Blocks copied between a KV cache and the CPU tier, next to one large copy of as many bytes.
+"""Blocks copied between a KV cache and the CPU tier, next to plain copies of as many bytes.
 
 Timed from submission to the end, as a caller sees it: making the list of pieces, handing it to a thread, the
 copy. `contiguous` is what a fresh pool gives out; `scattered` has every block and every slot at random, so no
-two are neighbours. The large copy goes between the same two memories, the same way, on as many threads.
+two are neighbours. Two plain copies go between the same two memories, the same way, on as many threads: one
+large one of neighbouring bytes, and, on the CPU, memcpy of the very same blocks in the same order.
 """
 
 from __future__ import annotations
 
+import ctypes
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from typing import Final
@@ -61,34 +64,66 @@ def compared(
     chance = random.Random(7)
     first = list(range(count))
     anywhere = [chance.sample(range(kv_caches.num_blocks), count) for _ in range(2)]
-    large = kv_caches.tensors[0][:count], memory.tensor[:count]
+    with moving(kv_caches, memory) as worker, ThreadPoolExecutor(torch.get_num_threads()) as pool:
+        for order, (blocks, slots) in {"contiguous": (first, first), "scattered": anywhere}.items():
+            gpu, cpu = GPULoadStoreSpec(blocks, [count], [0]), CPULoadStoreSpec(slots)
+            there = kv_caches.tensors[0], blocks
+            here = memory.tensor, slots
+            for way, specs, (source, destination) in (
+                ("store", (gpu, cpu), (there, here)),
+                ("load", (cpu, gpu), (here, there)),
+            ):
+                plain = {"one large copy": partial(copy_one, source[0][:count], destination[0][:count])}
+                if kv_caches.device.type == "cpu":
+                    plain["memcpy of them"] = partial(
+                        copy_each, addresses(*source), addresses(*destination), kv_caches.page_sizes[0], pool
+                    )
+                found = in_turn([partial(copy_many, worker, *specs), *plain.values()], rounds)
+                what, wanted = f"{way} {name}, {order}", list(plain)[-1]
+                for against, base in zip(plain, found[1:], strict=True):
+                    wish = reach if against == wanted else ""
+                    yield rate(what, "GB/s", found[0], against=against, base=base, reach=wish)
+
+
+@contextmanager
+def moving(kv_caches: CanonicalKVCaches, memory: HostMemory) -> Iterator[CPUOffloadingWorker]:
     worker = CPUOffloadingWorker(kv_caches, 1, memory)
-    for order, (blocks, slots) in {"contiguous": (first, first), "scattered": anywhere}.items():
-        gpu, cpu = GPULoadStoreSpec(blocks, [count], [0]), CPULoadStoreSpec(slots)
-        for way, specs, (source, destination) in (
-            ("store", (gpu, cpu), large),
-            ("load", (cpu, gpu), large[::-1]),
-        ):
-            one, many = in_turn(
-                partial(copy_one, source, destination), partial(copy_many, worker, *specs), rounds
-            )
-            what = f"{way} {name}, {order}"
-            yield rate(what, "GB/s", many, against="one large copy", base=one, reach=reach)
+    yield worker
     worker.shutdown()
 
 
-def in_turn(
-    one: Callable[[], None], many: Callable[[], None], rounds: int
-) -> tuple[list[float], list[float]]:
-    """GB/s of both, a round each in turn, after one that warms up."""
-    figures: tuple[list[float], list[float]] = ([], [])
+def in_turn(copies: Sequence[Callable[[], None]], rounds: int) -> list[list[float]]:
+    """GB/s of each, a round each in turn, after one that warms up."""
+    figures: list[list[float]] = [[] for _ in copies]
     for _ in range(rounds + 1):
-        for copy, found in zip((one, many), figures, strict=True):
+        for copy, found in zip(copies, figures, strict=True):
             time.sleep(QUIET_SECONDS)
             began = time.perf_counter()
             copy()
             found.append(COPY_BYTES / (time.perf_counter() - began) / 1e9)
-    return figures[0][1:], figures[1][1:]
+    return [found[1:] for found in figures]
+
+
+def addresses(memory: torch.Tensor, rows: Sequence[int]) -> list[int]:
+    """Where these rows begin."""
+    start, row_bytes = memory.data_ptr(), memory.stride(0)
+    return [start + row * row_bytes for row in rows]
+
+
+def copy_each(
+    sources: Sequence[int], destinations: Sequence[int], nbytes: int, pool: ThreadPoolExecutor
+) -> None:
+    """memcpy from each address to its partner, shared out between the pool's threads."""
+    share = -(-len(sources) // torch.get_num_threads())
+
+    def some(begin: int) -> None:
+        for source, destination in zip(
+            sources[begin : begin + share], destinations[begin : begin + share], strict=True
+        ):
+            ctypes.memmove(destination, source, nbytes)
+
+    for _ in pool.map(some, range(0, len(sources), share)):
+        pass
 
 
 def copy_one(source: torch.Tensor, destination: torch.Tensor) -> None:

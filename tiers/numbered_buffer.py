@@ -53,6 +53,8 @@ class NumberedBuffer(Generic[E]):
 
     def take(self) -> list[E]:
         """Hand out what there is, oldest first, and forget it."""
+        if not self._waiting:  # the case of most steps
+            return []
         taken, self._waiting = self._waiting, deque()
         return list(taken)
 

@@ -8,16 +8,17 @@ A medium keeps whole blocks by key, nothing else: no order of use, no bound, no 
 
 Numbers are little-endian. The payload begins at 4096, so that it can be written past the page cache. A
 reader refuses a version it does not know: the header may change, its length and its first 12 bytes not.
-CRC-32 finds damage, not malice. Of what Python has in C it is the fastest at 64 KiB to 2 MiB, and lets
-other threads run meanwhile.
+CRC-32 finds damage, not malice. Python's own does 4 GB/s, which is less than memory gives; zlib-ng's, with
+the processor's help, ten times as much. Other threads run meanwhile.
 """
 
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Iterator, Sequence
 from typing import Final, Protocol
+
+from zlib_ng import zlib_ng
 
 from tiers.errors import TierError, TierValueError
 from tiers.keys import OffloadKey
@@ -106,14 +107,15 @@ def header_of(key: OffloadKey, data: memoryview) -> bytes:
     """
     if len(key) > MAX_KEY_BYTES:
         raise TierValueError(f"a key of {len(key)} bytes", next_step=f"At most {MAX_KEY_BYTES} bytes fit.")
-    return sealed(len(key), data.nbytes, zlib.crc32(data), key)
+    return sealed(len(key), data.nbytes, zlib_ng.crc32(data), key)
 
 
 def sealed(key_bytes: int, payload_bytes: int, payload_crc: int, key: bytes) -> bytes:
     """A header with its own checksum in it."""
     rest = key.ljust(MAX_KEY_BYTES, b"\0")
-    unsealed = FIELDS.pack(MAGIC, VERSION, key_bytes, 0, payload_bytes, payload_crc) + rest
-    return FIELDS.pack(MAGIC, VERSION, key_bytes, zlib.crc32(unsealed), payload_bytes, payload_crc) + rest
+    unsealed = zlib_ng.crc32(FIELDS.pack(MAGIC, VERSION, key_bytes, 0, payload_bytes, payload_crc))
+    seal = zlib_ng.crc32(rest, unsealed)
+    return FIELDS.pack(MAGIC, VERSION, key_bytes, seal, payload_bytes, payload_crc) + rest
 
 
 def fault_of(key: OffloadKey, header: bytes | memoryview, *, payload: memoryview) -> str | None:
@@ -135,7 +137,7 @@ def fault_of(key: OffloadKey, header: bytes | memoryview, *, payload: memoryview
         return "another block's header"
     if payload_bytes != payload.nbytes:
         return f"a payload of {payload_bytes} bytes, not {payload.nbytes}"
-    if zlib.crc32(payload) != payload_crc:
+    if zlib_ng.crc32(payload) != payload_crc:
         return "the payload's checksum does not match"
     return None
 
