@@ -7,20 +7,29 @@ together, so whatever a subscriber has seen live can be replayed from that momen
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from kvbus.buffer import Kept, ReplayBuffer
 from kvbus.wire import PublisherInfo
 
 
 class History:
-    """``new_incarnation`` names a run of numbers (32 random hex digits); asked again when a run restarts."""
+    """``new_incarnation`` names a run of numbers (32 random hex digits); asked again when a run restarts.
+    ``capacity``: see ``PublisherInfo``.
+    """
 
-    def __init__(self, buffer: ReplayBuffer, *, new_incarnation: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        buffer: ReplayBuffer,
+        *,
+        new_incarnation: Callable[[], str],
+        capacity: Mapping[str, int] | None = None,
+    ) -> None:
         self._lock = threading.Lock()
         self._buffer = buffer
         self._new_incarnation = new_incarnation
         self._incarnation = new_incarnation()
+        self._capacity = dict(capacity or {})
 
     def number(self, topic: bytes, payload: bytes) -> int:
         """Give a batch the next number and keep it."""
@@ -53,4 +62,5 @@ class History:
             return self._info(), self._buffer.since(start_seq)
 
     def _info(self) -> PublisherInfo:
-        return PublisherInfo(self._incarnation, self._buffer.first_seq, self._buffer.next_seq)
+        buffer = self._buffer
+        return PublisherInfo(self._incarnation, buffer.first_seq, buffer.next_seq, self._capacity)

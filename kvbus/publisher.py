@@ -18,7 +18,7 @@ import secrets
 import threading
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Final, Literal, Self
 
@@ -35,7 +35,7 @@ from kvbus.replies import Replies, ReplyCounts
 from kvbus.router import ReplayRouter
 from kvbus.sender import Sender
 from kvbus.sockets import PublisherSockets
-from kvbus.wire import HELLO_SEQ, PublisherInfo
+from kvbus.wire import HELLO_SEQ, Capacity, PublisherInfo
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +64,8 @@ class Publisher:
     its own addresses. Limits: ``buffer_steps`` batches and ``buffer_bytes`` of payload kept for replay,
     ``max_queue_size`` batches waiting to be encoded, ``hwm`` messages waiting for one slow subscriber,
     ``replays_max`` replays sent at once. A replay client that takes nothing for ``replay_stall_s`` is
-    dropped.
+    dropped. ``capacity``: how many blocks fit into a medium (``{"CPU": 300}``), which *hello* tells whoever
+    checks what is published here.
 
     ``when_full``: ``"drop"`` for engines (never blocks; the loss shows as a hole); ``"wait"`` when no batch
     may be lost and the caller has time: a full queue and a slow subscriber make ``publish`` and ``forward``
@@ -92,6 +93,7 @@ class Publisher:
         replay_topic_frame: bool = True,
         replays_max: int = 64,
         replay_stall_s: float = 30.0,
+        capacity: Mapping[str, int] | None = None,
         context: zmq.Context[zmq.Socket[bytes]] | None = None,
     ) -> None:
         _check_limits(
@@ -101,9 +103,12 @@ class Publisher:
             max_queue_size=(max_queue_size, 1),
             replays_max=(replays_max, 1),
         )
+        told = _checked_capacity(capacity or {})
         waits = when_full == "wait"
         buffer = ReplayBuffer(buffer_steps, buffer_bytes=buffer_bytes)
-        self._history = History(buffer, new_incarnation=functools.partial(secrets.token_hex, 16))
+        self._history = History(
+            buffer, new_incarnation=functools.partial(secrets.token_hex, 16), capacity=told
+        )
         self._outbox = Outbox(max_queue_size, waits=waits)
         self._replies = Replies(
             self._history.snapshot,
@@ -247,6 +252,16 @@ def _check_limits(**limits: tuple[int, int]) -> None:
     for name, (value, least) in limits.items():
         if value < least:
             raise ConfigError(f"{name} is {value}", next_step=f"Give {least} or more.")
+
+
+def _checked_capacity(capacity: Mapping[str, int]) -> Mapping[str, int]:
+    """A copy; ``ConfigError`` for what no reader would take."""
+    try:
+        return msgspec.convert(dict(capacity), Capacity)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"capacity {capacity!r}: {error}", next_step='Give blocks by medium: {"CPU": 300}.'
+        ) from error
 
 
 def _disown(outbox: weakref.ref[Outbox]) -> None:

@@ -57,17 +57,25 @@ class Live(Struct, frozen=True, gc=False):
     payload: bytes
 
 
-class PublisherInfo(Struct, frozen=True, gc=False):
+Capacity = Annotated[
+    dict[Annotated[str, Meta(min_length=1, max_length=64)], Annotated[int, Meta(ge=1)]], Meta(max_length=16)
+]
+"""How many distinct blocks fit into each of a few media."""
+
+
+class PublisherInfo(Struct, frozen=True, gc=False, omit_defaults=True):
     """What a kvbus publisher says about itself.
 
     ``incarnation`` is 32 hex digits, new with every process (or restart of a forwarded stream). Every number
     in ``first_seq`` … ``next_seq - 1`` is in a replay, or was given up before it was ever sent.
-    ``first_seq`` None: nothing before ``next_seq`` can be had.
+    ``first_seq`` None: nothing before ``next_seq`` can be had. ``capacity``: how many distinct blocks fit
+    into a medium, as its events count them; of a medium that is not there nothing is said.
     """
 
     incarnation: Annotated[str, Meta(min_length=1, max_length=64)]
     first_seq: Annotated[int, Meta(ge=0)] | None
     next_seq: Annotated[int, Meta(ge=0)]
+    capacity: Capacity = {}
 
     def too_old(self, start_seq: int) -> bool:
         """Whether batches from ``start_seq`` on existed that a replay no longer has."""

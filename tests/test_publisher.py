@@ -435,6 +435,18 @@ def test_the_buffer_is_bounded_in_bytes(context: Sockets) -> None:
         assert [item.seq for item in replay(context, bus)[0]] == [7, 8, 9]
 
 
+def test_hello_says_what_fits(context: Sockets) -> None:
+    """A capacity is part of what *hello* tells; one that no reader would take is refused at once."""
+    with Publisher(TCP, replay_endpoint=TCP, capacity={"CPU": 300}) as bus:
+        client = dealer(context, bus)
+        client.send_multipart(hello_request())
+        assert replayed(client) == ([], PublisherInfo(bus.info().incarnation, None, 0, {"CPU": 300}))
+    refused: list[dict[str, object]] = [{"CPU": 0}, {"CPU": "many"}, {"": 3}, {str(n): 1 for n in range(17)}]
+    for capacity in refused:
+        with pytest.raises(ConfigError, match="capacity"):
+            Publisher(TCP, capacity=capacity)  # type: ignore[arg-type]
+
+
 def test_hello_says_who_is_there(context: Sockets, bus: Publisher) -> None:
     """Hello is answered with the incarnation, first and next number, and no batch; two publishers differ."""
     client = dealer(context, bus)

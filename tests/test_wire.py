@@ -34,11 +34,12 @@ SEQS = st.integers(0, HELLO_SEQ - 1)
 TOPICS = st.binary(max_size=20)
 PAYLOADS = st.binary(max_size=60)
 INFOS = st.builds(
-    lambda who, a, b, none: PublisherInfo(who, None if none else min(a, b), max(a, b)),
+    lambda who, a, b, none, fits: PublisherInfo(who, None if none else min(a, b), max(a, b), fits),
     st.text("0123456789abcdef", min_size=32, max_size=32),
     SEQS,
     SEQS,
     st.booleans(),
+    st.dictionaries(st.sampled_from(["GPU", "CPU", "STORAGE"]), st.integers(1, 1 << 40)),
 )
 FRAMES = st.lists(st.binary(max_size=9) | st.just(b"\xff" * 8), max_size=6)
 

@@ -66,6 +66,10 @@ class MemoryTier(SecondaryTierManager):
         self._finished: list[JobResult] = []
         self._counts: Counter[str] = Counter()
 
+    @property
+    def capacity(self) -> int | None:
+        return None if self.max_blocks == sys.maxsize else self.max_blocks
+
     def lookup(self, key: OffloadKey, req_context: ReqContext) -> LookupResult:  # noqa: ARG002
         return LookupResult.HIT if key in self._blocks else LookupResult.MISS
 

@@ -58,6 +58,11 @@ class SecondaryTierManager(ABC):
         self.tier_type = tier_type
         self.locality: Locality | None = None
 
+    @property
+    def capacity(self) -> int | None:
+        """How many blocks are readable here at most (ours); None: nobody can say."""
+        return None
+
     @abstractmethod
     def lookup(self, key: OffloadKey, req_context: ReqContext) -> LookupResult:
         """HIT, MISS, or RETRY while the answer is being looked for."""

@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import zmq
 
 from kvbus.events import BlockRemoved, BlockStored, EventBatch
 from kvbus.log import Received
 from kvbus.subscriber import Subscriber
+from kvbus.wire import hello_request
 from tests.cli.processes import until
+from tests.sockets import KeepingContext, connect, replayed
 from tiers.errors import TierError, TierValueError
 from tiers.serving.prompt import Prompt, prompts
 from tiers.serving.stack import TierStack
@@ -92,6 +95,27 @@ def test_two_tiers_of_one_type(tmp_path: Path) -> None:
     ]
     assert tally.tiers[3].evictions == 0
     assert tally.tiers[3].stores == tally.misses
+
+
+def test_each_tier_says_what_fits(tmp_path: Path) -> None:
+    """Whoever says hello hears how many blocks a tier holds at most; where there is no bound, nothing."""
+    bounded = TierSpec("small", "fs", {"path": tmp_path / "a", "max_bytes": 9 * BLOCK_BYTES + 1})
+    endless = TierSpec("large", "fs", {"path": tmp_path / "b"})
+    wanted = spec(bounded, endless)
+    with opened(wanted) as stack, KeepingContext() as context:
+        told = [asked(context, feed.replay or "") for feed in stack.announcer.feeds]
+        context.destroy(linger=0)
+    assert told == [{"GPU": wanted.gpu_blocks}, {"CPU": wanted.cpu_blocks}, {"STORAGE": 9}, {}]
+
+
+def asked(context: KeepingContext, endpoint: str) -> dict[str, int]:
+    """The capacity in the answer to a hello."""
+    client = connect(context, zmq.DEALER, endpoint)
+    client.send_multipart(hello_request())
+    items, info = replayed(client)
+    assert info is not None
+    assert not items
+    return info.capacity
 
 
 def test_counts_are_what_was_said(tmp_path: Path) -> None:

@@ -180,6 +180,8 @@ def test_bytes_are_bounded_too() -> None:
     assert stage.store_all("d").success
     assert len(stage.store.blocks) == 3
     assert stage.store.most_bytes == 3 * SLOT_BYTES
+    assert (stage.tier.capacity, Stage(max_bytes=9 * SLOT_BYTES, max_blocks=4).tier.capacity) == (3, 4)
+    assert Stage().tier.capacity is None
 
 
 def test_an_eviction_is_said_at_once_and_done_later() -> None:

@@ -57,15 +57,28 @@ class TierStack:
             manager = TieringOffloadingManager(self.primary, self.behind)
             self.gpu = GPUBlockPool(spec.gpu_blocks, spec.block_tokens, enable_events=True)
             self.announcer = Announcer(
-                manager, dict(zip(spec.names, addresses, strict=True)), gpu=self.gpu, when_full="wait"
+                manager, self._told_capacities(addresses), gpu=self.gpu, when_full="wait"
             )
             opened.callback(self.announcer.close)
             self.engine = ServingEngine(self.gpu, manager, device=self.device, speaker=self.announcer)
             self._opened = opened.pop_all()
 
+    def _told_capacities(self, addresses: Sequence[Address]) -> dict[str, Address]:
+        """Each tier's address, which tells readers what fits: here a key is a block."""
+        capacities: list[int | None] = [self.spec.gpu_blocks, self.spec.cpu_blocks]
+        capacities += [tier.capacity for tier in self.behind]
+        return {
+            name: at._replace(capacity={str(medium): most} if medium and most else None)
+            for name, at, medium, most in zip(
+                self.spec.names, addresses, self._media(), capacities, strict=True
+            )
+        }
+
+    def _media(self) -> list[Medium | None]:
+        return [Medium.GPU, Medium.CPU, *(tier.medium for tier in self.behind)]
+
     def tally(self, count: RunCount) -> Tally:
         """What a run came to: what was counted of its requests, and what each tier counted itself."""
-        media = [Medium.GPU, Medium.CPU, *(tier.medium for tier in self.behind)]
         parts: list[GPUBlockPool | CPUPrimaryTierOffloadingManager | SecondaryTierManager]
         parts = [self.gpu, self.primary, *self.behind]
         stats = [part.get_stats() for part in parts]
@@ -84,7 +97,7 @@ class TierStack:
                 events=int(said.get(f"events.{name}", 0)),
             )
             for name, medium, hits, counted, loaded in zip(
-                self.spec.names, media, count.hits, stats, loads, strict=True
+                self.spec.names, self._media(), count.hits, stats, loads, strict=True
             )
         ]
         return Tally(count.requests, count.block_refs, count.misses, count.mismatches, tiers)

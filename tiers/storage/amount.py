@@ -28,6 +28,13 @@ class Amount(Struct, frozen=True, gc=False):
     def fits(self, room: Amount) -> bool:
         return self.blocks <= room.blocks and self.bytes <= room.bytes
 
+    def holds(self, block_bytes: int) -> int | None:
+        """How many blocks of this size; None: any number."""
+        most = min(
+            self.blocks, sys.maxsize if self.bytes == sys.maxsize else self.bytes // max(1, block_bytes)
+        )
+        return None if most == sys.maxsize else most
+
     def at_least(self, other: Amount) -> Amount:
         return Amount(max(self.blocks, other.blocks), max(self.bytes, other.bytes))
 

@@ -107,6 +107,11 @@ class StorageTier(SecondaryTierManager):
             self.shutdown()
             raise
 
+    @property
+    def capacity(self) -> int | None:
+        """By both bounds."""
+        return self._shelf.bound.holds(self._rows.row_bytes)
+
     # Reading
 
     def lookup(self, key: OffloadKey, req_context: ReqContext) -> LookupResult:

@@ -32,10 +32,14 @@ class Voice(Protocol):
 
 
 class Address(NamedTuple):
-    """Where a tier's publisher is to be made; a free port gets its number when it is (``Voices.feeds``)."""
+    """Where a tier's publisher is to be made; a free port gets its number when it is (``Voices.feeds``).
+
+    ``capacity``: how many blocks fit into the tier's medium, as its events count them, for whoever checks.
+    """
 
     endpoint: str = FREE_PORT
     replay_endpoint: str | None = FREE_PORT
+    capacity: Mapping[str, int] | None = None
 
 
 class Drain(NamedTuple):
@@ -82,6 +86,7 @@ class Voices:
                         topic=topic,
                         data_parallel_rank=data_parallel_rank,
                         when_full=when_full,
+                        capacity=place.capacity,
                     )
                     self._voices.append(opened.enter_context(publisher))
                 else:
