@@ -257,7 +257,7 @@ def test_ranges_in_pyproject_exact_versions_in_constraints() -> None:
 
 def foreign(*packages: str) -> set[str]:
     """The distributions that modules of these packages import, other than Python's own and ours."""
-    distributions = {"zmq": "pyzmq", "pydantic_core": "pydantic", "botocore": "boto3"}
+    distributions = {"zmq": "pyzmq", "pydantic_core": "pydantic", "botocore": "boto3", "zlib_ng": "zlib-ng"}
     return {
         distributions.get(name, name)
         for package in packages
