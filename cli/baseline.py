@@ -10,8 +10,8 @@ import typer
 
 from cli import options, tellings
 from cli.exits import pipe_may_close
+from cli.given import refuse
 from cli.render import say
-from kvbus.config import faulty
 
 EPILOG: Final = """\
 A baseline has one line an event, no times and no names of machines; the same order gives the same
@@ -32,6 +32,7 @@ Output = Annotated[
 
 
 def baseline(
+    context: typer.Context,
     log: options.LogArgument = None,
     output: Output = None,
     as_json: options.Json = None,
@@ -47,12 +48,12 @@ def baseline(
     from kvbus.baseline_file import save
 
     given = options.settings(config, log=log, json=as_json)
-    if given.json and output is None:
-        raise faulty(["--json: says what was written into a file, and -o FILE names none"])
+    if output is None:
+        refuse(context, ("as_json",), "says what was written into a file, and -o FILE names none")
     told = tellings.told(options.log_of(given))
     counts = counted(told)
     if counts["losses"]:
-        say(f"{counts['losses']:,} holes are in the log, and so in the baseline, as lines `lost`")
+        say(f"holes are in the log, and so in the baseline, as lines `lost`: {counts['losses']:,}")
     with pipe_may_close():
         if output is None:
             sys.stdout.writelines(written(told))

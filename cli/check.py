@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-import math
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Sequence
 from pathlib import Path
-from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 import typer
 
-from cli import ci, logs, options
-from cli.ci import place
-from cli.exits import NO, OK, pipe_may_close, stop_signals
-from cli.format import plain
-from cli.render import Paint, painter, say
-from cli.span import EndOfFeeds
+from cli import ci, options, rulebook
+from cli.exits import NO, OK, pipe_may_close
+from cli.given import refuse, refuse_all_but
+from cli.render import painter
+from cli.report import lines
+from cli.steps import json_line
 from cli.stories import story_lines, story_object
-from kvbus.config import Settings, faulty
-from kvbus.errors import ConfigError, KvbusError
+from kvbus.config import Settings
+from kvbus.errors import ConfigError
 from kvbus.profile import PROFILES
-from kvbus.rules.table import KINDS, RULES, About, UnknownRuleError
+from kvbus.rules.table import RULES
 
 if TYPE_CHECKING:
     from kvbus.audit import Audit
     from kvbus.story import Story as Told
-    from kvbus.verdict import Finding, Report, RuleVerdict
+    from kvbus.verdict import Report
 
 EPILOG: Final = """\
 Exit code: 0 it holds, or it is unknown; 1 it is violated, or unknown with --strict; 2 it could not
@@ -75,13 +71,6 @@ Tiers = Annotated[
         help="Sources of the log that are one engine's tiers, primary first; may be repeated.",
     ),
 ]
-For = Annotated[
-    float | None,
-    typer.Option("--for", min=0, max=options.SECONDS_MAX, metavar="SECONDS", help="Live: judge for so long."),
-]
-Exit = Annotated[
-    bool, typer.Option("--exit", "-e", help="Live: leave when replays are through and nothing came for 1 s.")
-]
 ListRules = Annotated[bool, typer.Option("--list", help="Print every rule, and the profiles; judge nothing.")]
 Junit = Annotated[
     Path | None, typer.Option("--junit", metavar="FILE", help="Write the report as JUnit XML too.")
@@ -97,15 +86,13 @@ Explain = Annotated[
     str | None, typer.Option("--explain", metavar="RULE", help="Say all about a rule, by name or id.")
 ]
 
-
-STYLES: Final = {"HOLDS": "BlockStored", "VIOLATED": "Undecodable", "UNKNOWN": "AllBlocksCleared"}
-
-
-class SilenceError(KvbusError):
-    """No feed said anything: there is nothing to judge."""
+LIVE_ONLY: Final = ("replay", "topic", "ranks", "bind", "lateness", "seconds", "exit_at_end")
+LOG_ONLY: Final = ("tiers", "story")
+"""Parameters that have an effect on engines alone, and on a log alone."""
 
 
 def check(
+    context: typer.Context,
     what: What = None,
     replay: options.Replays = None,
     topic: options.Topics = None,
@@ -113,8 +100,8 @@ def check(
     bind: options.Bind = None,
     engines: options.Engines = None,
     lateness: options.Lateness = None,
-    seconds: For = None,
-    exit_at_end: Exit = False,
+    seconds: options.For = None,
+    exit_at_end: options.Exit = False,
     strict: Strict = None,
     rules: Rules = None,
     profile: Profile = None,
@@ -135,18 +122,15 @@ def check(
     end: on Ctrl-C, after --for, with --exit.
     """
     if list_rules or explain is not None:
-        with pipe_may_close(OK):
-            sys.stdout.writelines(line + "\n" for line in (explained(explain) if explain else listed()))
+        alone, flag = ("list_rules", "--list") if list_rules else ("explain", "--explain")
+        refuse_all_but(
+            context, (alone, "as_json", "config"), f"expected without {flag}, which judges nothing"
+        )
+        show_rules(explain, as_json=options.settings(config, json=as_json).json)
         return
-    from kvbus.audit import Audit
-    from kvbus.chunk import ColumnLog
-    from kvbus.story import stories
-
-    live = bool(engines) or any("://" in name for name in what or [])
-    if story and (live or github):
-        raise faulty(["--story: expected with a log, and without --github"])
-    flags: dict[str, object] = {"strict": strict, "json": as_json}
-    flags["capacity"] = options.capacities(capacity)
+    live = is_live(what, engines)
+    refuse_without_effect(context, live=live, github=github)
+    flags: dict[str, object] = {"strict": strict, "json": as_json, "capacity": options.capacities(capacity)}
     if live:
         flags |= {"endpoint": what, "replay": replay, "topic": topic, "ranks": ranks, "bind": bind}
         flags |= {"tiers": engines, "lateness": lateness}
@@ -155,37 +139,49 @@ def check(
     given = options.settings(config, **flags)
     if junit is not None:
         ci.check_junit_place(junit)
-    apart = [names.split(",") for names in tiers or []]
-    auditor = Audit(
-        [rule_of(name).name for name in rules] if rules else None,
-        profile=profile,
-        capacities=given.capacity,
-        engines=[*apart, *(one.tiers for one in options.engines_of(given))],
-    )
-    told: list[Told] = []
+    apart = [[name.strip() for name in names.split(",")] for names in tiers or []]
+    auditor = auditor_of(given, rules, profile, apart)
+    told: Sequence[Told] = ()
     if live:
+        from cli.watch import watched
+
         report = watched(auditor, given, seconds=seconds, exit_at_end=exit_at_end)
     else:
-        with closing(logs.reader(options.log_of(given))) as reader:
-            if isinstance(reader, ColumnLog):
-                _all_known(apart, {source.source for source in reader.sources().values()})
-            auditor.observe_log(reader)
-            report = auditor.verdict()
-            if story:
-                told = stories(reader, report)
+        from cli.judged import judged
+
+        report, told = judged(options.log_of(given), auditor, apart, with_stories=story)
     code = exit_code(report, strict=given.strict)
     if junit is not None:
         ci.write_junit(junit, ci.junit(report, name=", ".join(what or [str(given.log)]), strict=given.strict))
     with pipe_may_close(code):
-        if github:
-            sys.stdout.writelines(line + "\n" for line in ci.github(report, strict=given.strict))
-        elif given.json:
-            stories_too = {"stories": [story_object(one) for one in told]} if story else {}
-            sys.stdout.write(msgspec.json.encode(report.as_object() | stories_too).decode() + "\n")
-        else:
-            paint = painter(sys.stdout)
-            sys.stdout.writelines(line + "\n" for line in (*lines(report, paint), *story_lines(told, paint)))
+        show(report, told, given, github=github, with_stories=story)
     raise typer.Exit(code)
+
+
+def show_rules(explain: str | None, *, as_json: bool) -> None:
+    """One rule, or all with the profiles. Raises ``UnknownRuleError``."""
+    abouts = list(RULES.values()) if explain is None else [rulebook.rule_of(explain)]
+    with pipe_may_close():
+        if as_json:
+            sys.stdout.writelines(json_line(rulebook.rule_object(about)) for about in abouts)
+            if explain is None:
+                sys.stdout.writelines(json_line(rulebook.profile_object(one)) for one in PROFILES.values())
+            return
+        told = rulebook.listed() if explain is None else rulebook.explained(abouts[0])
+        sys.stdout.writelines(line + "\n" for line in told)
+
+
+def is_live(what: list[str] | None, engines: list[str] | None) -> bool:
+    """Whether engines are named. Raises ``ConfigError`` where a log is named beside them."""
+    names = what or []
+    logs_named = [name for name in names if "://" not in name]
+    live = bool(engines) or len(logs_named) < len(names)
+    if live and logs_named:
+        raise ConfigError(
+            f"{logs_named[0]} is no endpoint, and a log cannot be judged together with engines",
+            next_step="Name one log, or endpoints such as tcp://10.0.0.1:5557.",
+        )
+    return live
 
 
 def one_log(names: list[str]) -> Path:
@@ -195,79 +191,30 @@ def one_log(names: list[str]) -> Path:
     return Path(names[0])
 
 
-def watched(auditor: Audit, given: Settings, *, seconds: float | None, exit_at_end: bool) -> Report:
-    """The verdict on what engines say from now on; violations are told as they come. Raises ``SilenceError``
-    where none says anything.
+def refuse_without_effect(context: typer.Context, *, live: bool, github: bool) -> None:
+    """Raise ``ConfigError`` for flags that this check would pass over."""
+    if live:
+        refuse(context, LOG_ONLY, "expected with a LOG, not with engines (their tiers: --engine)")
+    else:
+        refuse(context, LIVE_ONLY, "expected with an ENDPOINT or --engine: a log is judged at once, as it is")
+    if github:
+        refuse(context, ("as_json", "story"), "expected without --github, which prints annotations instead")
+
+
+def auditor_of(
+    given: Settings, rules: list[str] | None, profile: str | None, apart: Sequence[Sequence[str]]
+) -> Audit:
+    """The auditor these flags ask for; ``apart``: the sources of each ``--tiers``. Raises ``ConfigError``,
+    ``UnknownRuleError``, ``UnknownProfileError``.
     """
-    from cli.watch import Watch
-    from kvbus.engines import Engines
-    from kvbus.subscriber import Subscriber
+    from kvbus.audit import Audit
 
-    feeds, paint = options.feeds_of(given), painter(sys.stdout)
-
-    def tell(rule: RuleVerdict, finding: Finding) -> None:
-        if given.json:
-            line = msgspec.json.encode({"rule": rule.rule, "id": rule.id, **msgspec.structs.asdict(finding)})
-            sys.stdout.write(line.decode() + "\n")
-        else:
-            head = f"{paint(STYLES['VIOLATED'], 'VIOLATED')} {rule.rule} ({rule.id})"
-            sys.stdout.writelines(line + "\n" for line in (head, *_finding_lines("violated", finding)))
-        sys.stdout.flush()
-
-    with stop_signals() as stop, Subscriber(feeds, idle_s=None) as subscriber, pipe_may_close(NO):
-        end = EndOfFeeds([feed.name for feed in feeds], now=time.monotonic()) if exit_at_end else None
-        watch = Watch(subscriber, Engines(options.engines_of(given)), auditor, tell)
-        until = math.inf if seconds is None else time.monotonic() + seconds
-        report = watch.run(end=end, stop=stop, until=until)
-    silent = [feed.name for feed in feeds if feed.name not in watch.heard]
-    if len(silent) == len(feeds):
-        raise SilenceError(
-            f"nothing was heard from {', '.join(silent)}: nothing to judge",
-            next_step="Check the address, and whether the engine publishes events there.",
-        )
-    for name in silent:
-        say(f"nothing was heard from {plain(name)}: it is not judged")
-    return report
-
-
-def _all_known(engines: list[list[str]], known: set[str]) -> None:
-    """Raise ``ConfigError`` for a tier that is no source of the log."""
-    if unknown := [name for names in engines for name in names if name not in known]:
-        raise ConfigError(
-            f"--tiers: the log has no source {', '.join(unknown)}",
-            next_step=f"Its sources are: {', '.join(sorted(known)) or 'none'}.",
-        )
-
-
-def listed() -> Iterator[str]:
-    """Every rule on a line, then every profile."""
-    for about in RULES.values():
-        yield f"{about.id:<3} {about.name:<11} {about.severity:<12} {about.means}"
-    yield ""
-    for profile in PROFILES.values():
-        yield f"--profile {profile.name:<9} {profile.about}"
-
-
-def rule_of(wanted: str) -> About:
-    """The rule of this name or id. Raises ``UnknownRuleError``."""
-    about = next((a for a in RULES.values() if wanted.lower() in (a.name, a.id.lower())), None)
-    if about is None:
-        raise UnknownRuleError(
-            f"there is no rule {wanted!r}", next_step=f"The rules are: {', '.join(RULES)}."
-        )
-    return about
-
-
-def explained(wanted: str) -> Iterator[str]:
-    """All about one rule, also what its findings count as under each profile. Raises ``UnknownRuleError``."""
-    about = rule_of(wanted)
-    yield f"{about.name} ({about.id}), a {about.severity} at its worst"
-    yield f"  {about.means}"
-    yield f"  unknown under: {about.clouded_by}"
-    yield f"  from: {about.source}"
-    for kind in (kind for kind in KINDS if kind.partition(".")[0] == about.name):
-        others = [f"{p.name} {p.level(kind)}" for p in PROFILES.values() if p.level(kind) != KINDS[kind]]
-        yield f"  {kind}: {KINDS[kind]}" + (f" ({', '.join(others)})" if others else "")
+    return Audit(
+        [rulebook.rule_of(name).name for name in rules] if rules else None,
+        profile=profile,
+        capacities=given.capacity,
+        engines=[*apart, *(one.tiers for one in options.engines_of(given))],
+    )
 
 
 def exit_code(report: Report, *, strict: bool) -> int:
@@ -277,33 +224,13 @@ def exit_code(report: Report, *, strict: bool) -> int:
     return NO if report.verdict == "VIOLATED" else OK
 
 
-def lines(report: Report, paint: Paint) -> Iterator[str]:
-    """The report for people."""
-    yield paint(STYLES[report.verdict], report.verdict)
-    quiet = [rule for rule in report.rules if rule.verdict == "HOLDS" and not rule.information]
-    for rule in report.rules:
-        if rule not in quiet:
-            yield from _rule_lines(rule, paint)
-    if quiet:
-        names = ", ".join(f"{rule.rule} ({rule.id})" for rule in quiet)
-        first, *rest = wrap(names, 100)
-        yield f"  {paint(STYLES['HOLDS'], 'HOLDS   ')} {first}"
-        yield from (" " * 11 + line for line in rest)
-
-
-def _rule_lines(rule: RuleVerdict, paint: Paint) -> Iterator[str]:
-    yield f"  {paint(STYLES[rule.verdict], f'{rule.verdict:<8}')} {rule.rule} ({rule.id})"
-    for finding in rule.violations:
-        yield from _finding_lines("violated", finding)
-    beyond = rule.violation_count - sum(finding.count for finding in rule.violations)
-    if beyond > 0:
-        yield f"    … and {beyond:,} more violations"
-    for finding in rule.information:
-        yield from _finding_lines("note" if finding.level == "information" else finding.level, finding)
-
-
-def _finding_lines(label: str, finding: Finding) -> Iterator[str]:
-    times = f" ({finding.count:,} times; the first:)" if finding.count > 1 else ""
-    yield f"    {label}: {plain(finding.because)}{times}"
-    for witness in finding.witnesses:
-        yield f"      at {place(witness)}"
+def show(report: Report, told: Sequence[Told], given: Settings, *, github: bool, with_stories: bool) -> None:
+    """The report on stdout, in the form that was asked for."""
+    if github:
+        sys.stdout.writelines(line + "\n" for line in ci.github(report, strict=given.strict))
+    elif given.json:
+        stories_too = {"stories": [story_object(one) for one in told]} if with_stories else {}
+        sys.stdout.write(msgspec.json.encode(report.as_object() | stories_too).decode() + "\n")
+    else:
+        paint = painter(sys.stdout)
+        sys.stdout.writelines(line + "\n" for line in (*lines(report, paint), *story_lines(told, paint)))

@@ -1,19 +1,21 @@
-"""A report in the forms that CI systems read: JUnit XML, and GitHub's annotations. Forms only; the verdict is
-made elsewhere.
+"""A report in the forms that CI systems read: JUnit XML as text and as a file, and GitHub's annotations. The
+verdict is made elsewhere.
 """
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 from xml.etree import ElementTree as Xml
 
 from cli.format import plain
+from cli.report import place
+from kvbus.draft import check_place, draft_of
 from kvbus.errors import KvbusError
 from kvbus.rules.table import RULES
-from kvbus.verdict import Finding, Report, RuleVerdict, Witness
+from kvbus.verdict import Finding, Report, RuleVerdict
 
 XML_HEAD: Final = '<?xml version="1.0" encoding="utf-8"?>\n'
 CASE_CLASS: Final = "kvbus.check"
@@ -23,16 +25,6 @@ HEAD_BYTES: Final = 1 << 16
 
 class ReportFileError(KvbusError):
     """A report cannot be written where it was asked for."""
-
-
-def place(witness: Witness) -> str:
-    """Where a witness stands, in words that other commands take."""
-    text = plain(witness.source)
-    text += f" {plain(witness.topic)}" if witness.topic else ""
-    text += f" rank {witness.rank}" if witness.rank is not None else ""
-    text += f" epoch {witness.epoch} seq {witness.seq}"
-    text += f" event {witness.event}" if witness.event is not None else ""
-    return text + (f" (position {witness.position})" if witness.position is not None else "")
 
 
 def junit(report: Report, *, name: str, strict: bool) -> str:
@@ -61,12 +53,17 @@ def junit(report: Report, *, name: str, strict: bool) -> str:
 
 
 def github(report: Report, *, strict: bool) -> Iterator[str]:
-    """A line for each violation, and for what is unknown: GitHub shows them beside the run."""
+    """A line for each violation, and for what is unknown, once where several rules say the same: GitHub shows
+    them beside the run, and only so many.
+    """
+    said_by: dict[tuple[str, str], list[RuleVerdict]] = {}
     for rule in report.rules:
         level = "error" if is_no(rule, strict=strict) else "warning"
         for finding in decisive(rule):
-            text = "\n".join(told(finding))
-            yield f"::{level} title=kvbus {rule.rule} ({rule.id})::{_escaped(text)}"
+            said_by.setdefault((level, "\n".join(told(finding))), []).append(rule)
+    for (level, text), (rule, *others) in said_by.items():
+        title = f"kvbus {rule.rule} ({rule.id})" + (f" and {len(others)} more" if others else "")
+        yield f"::{level} title={title}::{_escaped(text)}"
 
 
 def is_no(rule: RuleVerdict, *, strict: bool) -> bool:
@@ -92,29 +89,37 @@ def told(finding: Finding) -> list[str]:
 
 def write_junit(path: Path, text: str) -> None:
     """Write a report, over an older one if there is one, whole or not at all. Raises ``ReportFileError``."""
-    try:
-        if path.exists() and not (path.is_file() and _is_junit(path)):
-            raise ReportFileError(
-                f"{path} exists already, and is no JUnit report of kvbus",
-                next_step="Choose another name or remove it.",
-            )
-        draft = path.with_name(f".{path.name[:64]}.{secrets.token_hex(4)}.new")
-        try:
-            with draft.open("x", encoding="utf-8", newline="\n") as file:
-                file.write(text)
-            if text:
-                draft.replace(path)
-        finally:
-            draft.unlink(missing_ok=True)
-    except OSError as error:
-        raise ReportFileError(
-            f"cannot write {path}: {error.strerror}", next_step="Check the folder and its rights."
-        ) from error
+    with _translated(path):
+        _refuse_other(path)
+        with draft_of(path) as draft, draft.open("x", encoding="utf-8", newline="\n") as file:
+            file.write(text)
 
 
 def check_junit_place(path: Path) -> None:
-    """Raise ``ReportFileError`` where ``write_junit`` would. What is there stays."""
-    write_junit(path, "")
+    """Raise ``ReportFileError`` where ``write_junit`` could not begin. What is there stays."""
+    with _translated(path):
+        _refuse_other(path)
+        check_place(path)
+
+
+@contextmanager
+def _translated(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ReportFileError(
+            f"cannot write {path}: {error.strerror}",
+            next_step="Check the folder, its rights and the space on the disk.",
+        ) from error
+
+
+def _refuse_other(path: Path) -> None:
+    """Raise ``ReportFileError`` where something is that is no report of ours."""
+    if path.exists() and not (path.is_file() and _is_junit(path)):
+        raise ReportFileError(
+            f"{path} exists already, and is no JUnit report of kvbus",
+            next_step="Choose another name or remove it.",
+        )
 
 
 def _is_junit(path: Path) -> bool:

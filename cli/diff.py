@@ -11,6 +11,8 @@ import typer
 from cli import options, tellings
 from cli.exits import NO, OK, pipe_may_close
 from cli.format import plain
+from cli.given import refuse_all_but
+from cli.steps import json_line
 
 EPILOG: Final = """\
 What may be ignored: reorder-within-batch, reorder-within-event, batching, interleaving, parents,
@@ -41,6 +43,7 @@ ListTolerances = Annotated[bool, typer.Option("--list", help="Print what can be 
 
 
 def diff(
+    context: typer.Context,
     a: First = None,
     b: Second = None,
     ignore: Ignore = None,
@@ -53,11 +56,15 @@ def diff(
 
     Blocks are known by first sight, sources by the tiers they speak of. Logs may be recorded to meanwhile.
     """
-    from kvbus.tolerance import TOLERANCES, tolerances
+    from kvbus.tolerance import tolerances
 
     if list_tolerances:
-        with pipe_may_close(OK):
-            sys.stdout.writelines(f"{name:<21} {means}\n" for name, means in TOLERANCES.items())
+        refuse_all_but(
+            context,
+            ("list_tolerances", "as_json", "config"),
+            "expected without --list, which compares nothing",
+        )
+        show_tolerances(as_json=options.settings(config, json=as_json).json)
         return
     import msgspec
 
@@ -76,3 +83,13 @@ def diff(
         else:
             sys.stdout.writelines(plain(line) + "\n" for line in lines(found))
     raise typer.Exit(code)
+
+
+def show_tolerances(*, as_json: bool) -> None:
+    """A line for each thing that can be ignored."""
+    from kvbus.tolerance import TOLERANCES
+
+    with pipe_may_close():
+        for name, means in TOLERANCES.items():
+            line = json_line({"ignore": name, "means": means}) if as_json else f"{name:<21} {means}\n"
+            sys.stdout.write(line)

@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Final, NoReturn
 
 COULD_NOT: Final = 2
+"""The exit code of what could not be found out; the others are in ``cli/exits``."""
 STOPS: Final = (signal.SIGINT, signal.SIGTERM)
 INTERRUPTED: Final = "kvbus: interrupted before it was done"
 TYPERS_WORD: Final = 130

@@ -22,13 +22,12 @@ from typing import Any, Final, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from cli.entry import INTERRUPTED, leave, stoppable
+from cli.entry import COULD_NOT, INTERRUPTED, leave, stoppable
 from cli.format import plain
 from kvbus.errors import KvbusError
 
 OK: Final = 0
 NO: Final = 1
-COULD_NOT: Final = 2
 
 WHILE_IMPORTING_S: Final = 0.01
 """How soon an interruption tries again that met an import."""

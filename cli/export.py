@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -18,6 +17,7 @@ from cli.render import say
 from cli.republish import chosen_sources
 from kvbus.capture import CaptureWriter
 from kvbus.config import faulty
+from kvbus.draft import draft_of
 from kvbus.errors import LogError
 from kvbus.log import Entry, LogReader, Received, SourceId
 from kvbus.wire import live_frames
@@ -165,12 +165,8 @@ def whole(path: Path) -> Iterator[Path]:
     """
     if path.exists():
         raise LogError(f"{path} exists already", next_step="Choose another name or remove it.")
-    draft = path.with_name(f".{path.name[:64]}.{secrets.token_hex(4)}.new")
-    try:
+    with draft_of(path) as draft:
         yield draft
-        draft.rename(path)
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def to_parquet(reader: LogReader, output: Path, names: Sequence[str]) -> None:

@@ -31,9 +31,7 @@ def is_file(path: Path) -> bool:
     except FileNotFoundError:
         return False
     except OSError as error:
-        raise LogError(
-            f"{path} cannot be opened: {error.strerror}", next_step="Check its name, folder and rights."
-        ) from error
+        raise unopened(path, error) from error
     if stat.S_ISDIR(mode):
         raise LogError(f"{path} is a folder", next_step="Name the log file itself.")
     if not stat.S_ISREG(mode):
@@ -42,6 +40,30 @@ def is_file(path: Path) -> bool:
             next_step="Write what comes out of it into a file, and name that.",
         )
     return True
+
+
+def begins_as_jsonl(path: Path) -> bool:
+    """Whether a file begins as JSON lines do, whatever its name says. Raises ``LogError``."""
+    try:
+        with path.open("rb") as file:
+            return file.read(1) == b"{"
+    except OSError as error:
+        raise unopened(path, error) from error
+
+
+def missing(path: Path) -> LogError:
+    """What to say where there is no log."""
+    return LogError(
+        f"there is no log at {path}",
+        next_step="Check the name; `kvbus record` and `kvbus import` make one.",
+    )
+
+
+def unopened(path: Path, error: OSError) -> LogError:
+    """What to say where the system does not let us at it."""
+    return LogError(
+        f"{path} cannot be opened: {error.strerror}", next_step="Check its name, folder and rights."
+    )
 
 
 def writer(path: Path, *, flush_s: float = 0.25) -> Sink:
@@ -62,10 +84,7 @@ def writer(path: Path, *, flush_s: float = 0.25) -> Sink:
 def reader(path: Path) -> LogReader:
     """The log at ``path`` for reading, whether or not it is being written. Raises ``LogError``."""
     if not is_file(path):
-        raise LogError(
-            f"there is no log at {path}",
-            next_step="Check the name; `kvbus record` and `kvbus import` make one.",
-        )
+        raise missing(path)
     if is_jsonl(path):
         from sinks.jsonl import open_log as open_jsonl
 

@@ -39,8 +39,8 @@ Examples:
   kvbus replay day.duckdb --to 'tcp://*:5557'
   kvbus run --record run.duckdb"""
 
-SIGNED: Final = {"ignore_unknown_options": True}
-"""For commands whose arguments may be negative numbers."""
+DASHED: Final = {"ignore_unknown_options": True}
+"""For commands whose arguments may begin with a dash: negative numbers, comments of SQL."""
 
 app = typer.Typer(
     cls=GuardedGroup,
@@ -81,13 +81,13 @@ app.command(epilog=record.EPILOG)(record.record)
 app.command(epilog=replay.EPILOG)(replay.replay)
 app.command(epilog=stat.EPILOG)(stat.stat)
 app.command(epilog=check.EPILOG)(check.check)
-app.command(epilog=sql.EPILOG)(sql.sql)
+app.command(epilog=sql.EPILOG, context_settings=DASHED)(sql.sql)
 app.command(epilog=diff.EPILOG)(diff.diff)
 app.command(epilog=baseline.EPILOG)(baseline.baseline)
 app.command("import", epilog=import_.EPILOG)(import_.import_)
 app.command(epilog=export.EPILOG)(export.export)
 app.command(epilog=run.EPILOG)(run.run)
-app.command(epilog=where.EPILOG, context_settings=SIGNED)(where.where)
-app.command(epilog=history.EPILOG, context_settings=SIGNED)(history.history)
+app.command(epilog=where.EPILOG, context_settings=DASHED)(where.where)
+app.command(epilog=history.EPILOG, context_settings=DASHED)(history.history)
 app.command(epilog=residency.EPILOG)(residency.residency)
 app.command("why-removed", epilog=why_removed.EPILOG)(why_removed.why_removed)

@@ -83,6 +83,13 @@ Lateness = Annotated[
         help="How long an engine's tiers wait for one that is silent. Default: 1.",
     ),
 ]
+For = Annotated[
+    float | None,
+    typer.Option("--for", min=0, max=SECONDS_MAX, metavar="SECONDS", help="Leave after so long."),
+]
+Exit = Annotated[
+    bool, typer.Option("--exit", "-e", help="Leave at the end: replays through and nothing for 1 s.")
+]
 Quiet = Annotated[
     bool | None, typer.Option("--quiet/--no-quiet", "-q", help="No notices and no status on stderr.")
 ]
@@ -121,7 +128,10 @@ SourceFilter = Annotated[
 
 def settings(config: Path | None, **flags: Any) -> Settings:
     """The settings under these flags. Raises ``ConfigError``."""
-    return load({name: value for name, value in flags.items() if value not in (None, [])}, file=config)
+    given = load({name: value for name, value in flags.items() if value not in (None, [])}, file=config)
+    if flags.get("lateness") is not None and not given.engine:
+        raise faulty(["--lateness: expected together with an engine, whose tiers wait for each other"])
+    return given
 
 
 def capacities(given: list[str] | None) -> dict[str, int] | None:

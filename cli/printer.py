@@ -16,10 +16,10 @@ from msgspec import Struct
 from cli.filters import Filters
 from cli.format import Cell, Shown
 from cli.render import notice_text, say
-from kvbus.aggregator import emitted
 from kvbus.events import EventBatch
 from kvbus.lines import encode_line
 from kvbus.log import Entry, Received
+from kvbus.rounds import emitted
 
 NOTICE_LINE: Final = b'{"kind":"Notice",'
 """How the JSON line of a notice begins; ``import`` passes over it."""

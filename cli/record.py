@@ -13,6 +13,7 @@ import typer
 from cli import logs, options
 from cli.exits import NO, stop_signals
 from cli.format import plain
+from cli.given import refuse
 from cli.render import say
 from cli.status import Rate, status_line
 from kvbus.config import FLUSH_S_MAX, FLUSH_S_MIN, Settings
@@ -60,10 +61,6 @@ Count = Annotated[
     int | None,
     typer.Option("--count", "-n", min=1, metavar="N", help="Stop when N batches have been recorded."),
 ]
-For = Annotated[
-    float | None,
-    typer.Option("--for", min=0, max=options.SECONDS_MAX, metavar="SECONDS", help="Stop after so long."),
-]
 Check = Annotated[
     bool,
     typer.Option("--check", help="Judge what is recorded, at once; a violation makes the exit code 1."),
@@ -71,6 +68,7 @@ Check = Annotated[
 
 
 def record(
+    context: typer.Context,
     endpoints: options.Endpoints = None,
     output: Output = None,
     replay: options.Replays = None,
@@ -81,7 +79,7 @@ def record(
     lateness: options.Lateness = None,
     flush: Flush = None,
     count: Count = None,
-    seconds: For = None,
+    seconds: options.For = None,
     check: Check = False,
     capacity: options.Capacity = None,
     idle: options.Idle = None,
@@ -94,6 +92,8 @@ def record(
     Other commands can read the log meanwhile. It ends with exit code 0 when stopped, 1 when --check found the
     order violated, 2 when it cannot go on.
     """
+    if not check:
+        refuse(context, ("capacity",), "expected together with --check, which judges by it")
     given = options.settings(
         config,
         endpoint=endpoints,
@@ -120,11 +120,7 @@ def record(
     if not given.quiet:
         say(f"recorded {summary(done)} to {path}")
     if judge is not None:
-        verdict = judge.report().verdict
-        if not given.quiet:
-            say(f"{verdict}, with {judge.violation_count:,} violations; `kvbus check {path}` tells all")
-        if verdict == "VIOLATED":
-            raise typer.Exit(NO)
+        conclude(judge, feeds, path, quiet=given.quiet)
 
 
 def judging(sink: Sink, path: Path, given: Settings) -> Checking:
@@ -140,6 +136,21 @@ def judging(sink: Sink, path: Path, given: Settings) -> Checking:
     auditor = Audit(capacities=given.capacity, engines=engines)
     with closing(logs.reader(path)) as log:
         return Checking(sink, auditor, log=log, on_violation=tell)
+
+
+def conclude(judge: Checking, feeds: list[Feed], path: Path, *, quiet: bool) -> None:
+    """Tell the verdict, which is about all feeds; leave with 1 where the order was violated."""
+    from cli.watch import silence, unheard
+    from kvbus.verdict import doubted
+
+    doubts = [silence(name) for name in unheard(feeds, judge.sources)]
+    verdict = doubted(judge.report(), doubts).verdict
+    if not quiet:
+        for doubt in doubts:
+            say(plain(doubt))
+        say(f"{verdict}, with {judge.violation_count:,} violations; `kvbus check {path}` tells all")
+    if verdict == "VIOLATED":
+        raise typer.Exit(NO)
 
 
 def _run(

@@ -12,14 +12,17 @@ import typer
 from cli import logs, options
 from cli.exits import pipe_may_close, reader_gone, stop_signals
 from cli.filters import Hashes, Kinds, Media, RankFilter, filters
+from cli.given import refuse
 from cli.printer import Printer
 from cli.republish import Ends, chosen_sources, publish_to
 from cli.tail import Count, Format, Payload, printer_of
-from kvbus.config import faulty
 from kvbus.log import Entry
 from kvbus.replay import play, point, speed, within
 
 SHOW_ENTRIES: Final = 256
+PUBLISHING: Final = ("replay_endpoint", "no_wait", "linger")
+PRINTING: Final = ("kind", "medium", "rank", "block_hash", "template", "as_json", "payload")
+"""Parameters that have an effect with ``--to`` alone, and without it alone."""
 
 EPILOG: Final = """\
 With --to, each stream of the log gets a port of its own: the given one, the next, and so on (ipc: a
@@ -72,6 +75,7 @@ Linger = Annotated[
 
 
 def replay(
+    context: typer.Context,
     log: options.LogArgument = None,
     to: To = None,
     replay_endpoint: ReplayEndpoint = None,
@@ -102,21 +106,13 @@ def replay(
     )
     first = None if start is None else point(start)
     end = None if until is None else point(until)
-    if to is None and (replay_endpoint is not None or no_wait):
-        raise faulty(["--replay-endpoint, --no-wait: expected together with --to"])
-    shaped = {
-        "--kind": kind,
-        "--medium": medium,
-        "--rank": rank,
-        "--hash": block_hash,
-        "--format": template,
-        "--json": as_json,
-    }
-    if to is not None and (unheard := [name for name, value in shaped.items() if value]):
-        raise faulty([f"{', '.join(unheard)}: expected without --to, which publishes whole batches"])
+    if to is None:
+        refuse(context, PUBLISHING, "expected together with --to")
+    else:
+        refuse(context, PRINTING, "expected without --to, which publishes whole batches")
     factor = speed(given.speed)
     chosen = filters(kind, medium, rank, block_hash)
-    printer = None if to is not None else printer_of(given, chosen, count, payload=payload)
+    printer = None if to is not None else printer_of(context, given, chosen, count, payload=payload)
     reader = logs.reader(options.log_of(given))
     with closing(reader), stop_signals() as stop:
         wanted = within(reader, first=first, until=end)

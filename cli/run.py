@@ -12,7 +12,8 @@ import typer
 
 from cli import options
 from cli.amounts import COUNT_MAX, share, size_of
-from cli.exits import COULD_NOT, NO, OK, pipe_may_close, stop_signals
+from cli.entry import COULD_NOT
+from cli.exits import NO, OK, pipe_may_close, stop_signals
 from cli.extras import extra
 from cli.format import plain
 from cli.progress import progress

@@ -6,23 +6,29 @@ import csv
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from itertools import chain, islice
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 import typer
 
 from cli import logs, options
-from cli.exits import COULD_NOT, finish, pipe_may_close
+from cli.entry import COULD_NOT
+from cli.exits import finish, pipe_may_close
 from cli.format import plain
+from cli.given import refuse
 from cli.render import say
 from cli.stat import terminal
 from kvbus.errors import ConfigError
+from sinks.spilled import remove_spilled
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from sinks.duckdb import DuckDBReader
 
 TABLE_ROWS: Final = 1000
 """Rows that are laid out as a table, which waits for all of them; the other forms stream without an end."""
@@ -38,7 +44,7 @@ Examples:
   kvbus sql day.duckdb "SELECT medium, count(*), median(seconds) FROM lifetimes GROUP BY ALL"
   kvbus sql day.duckdb "SELECT * FROM violations ORDER BY number" --json
   kvbus sql day.duckdb "SELECT * FROM residency" --csv > resident.csv
-  kvbus sql day.duckdb - < question.sql"""
+  kvbus sql day.duckdb - < question.sql           # however long, with comments"""
 
 What = Annotated[
     list[str],
@@ -49,25 +55,23 @@ Csv = Annotated[bool, typer.Option("--csv", help="Comma-separated values, with a
 Row = Sequence[Any]
 
 
-def sql(what: What, as_json: options.Json = None, as_csv: Csv = False, config: options.Config = None) -> None:
+def sql(
+    context: typer.Context,
+    what: What,
+    as_json: options.Json = None,
+    as_csv: Csv = False,
+    config: options.Config = None,
+) -> None:
     """Answer one SELECT over the tables and views of a log: as a table, as --json (an object a line) or as
     --csv.
 
     Works while the log is being recorded to, and sees it as it was when the question was asked.
     """
     log, question = _asked(what)
+    if as_csv:
+        refuse(context, ("as_json",), "expected without --csv: an answer has one form")
     given = options.settings(config, log=log, json=as_json)
-    path = options.log_of(given)
-    if logs.is_jsonl(path):
-        raise ConfigError(
-            f"{path} is JSON lines, which know no SQL",
-            next_step=f"Bring it into a DuckDB log: kvbus import {path} -o {path.stem}.duckdb.",
-        )
-    from sinks.duckdb import open_log
-
-    if not logs.is_file(path):
-        logs.reader(path)
-    with closing(open_log(path)) as reader, pipe_may_close():
+    with closing(_opened(options.log_of(given))) as reader, _ended_at_once(reader.path), pipe_may_close():
         batches = _stoppable(reader.query(question))
         first = next(batches, None)
         names = _apart(first.schema.names if first is not None else reader.column_names(question))
@@ -81,31 +85,68 @@ def sql(what: What, as_json: options.Json = None, as_csv: Csv = False, config: o
 
 
 def _asked(what: list[str]) -> tuple[Path | None, str]:
-    """The log, None where the settings name it, and the question."""
+    """The log, None where the settings name it, and the question. It may begin as an option does, with a
+    comment; what begins so and is a single word is an option that there is not.
+    """
+    for word in what:
+        if word.startswith("-") and word != "-" and len(word.split()) == 1:
+            raise ConfigError(
+                f"there is no option {word}", next_step="`kvbus sql --help` tells what there is."
+            )
     *log, question = what
     if len(log) > 1:
         raise ConfigError("that is more than a log and a question", next_step="Put quotes around the SQL.")
-    if not log and Path(question).exists():
+    if log and not log[0]:
+        raise ConfigError("the log has an empty name", next_step="Name the file, or leave it out.")
+    if not log and _is_there(question):
         raise ConfigError(f"{question}: and the SQL?", next_step='Add it, in quotes: "SELECT ...".')
     return (Path(log[0]) if log else None), sys.stdin.read() if question == "-" else question
 
 
+def _is_there(name: str) -> bool:
+    """Whether it is the name of something; a question may be longer than any name."""
+    try:
+        return Path(name).exists()
+    except (OSError, ValueError):
+        return False
+
+
+def _opened(path: Path) -> DuckDBReader:
+    """The log for questions. Raises ``LogError``; ``ConfigError`` for JSON lines, by whatever name."""
+    if not logs.is_file(path):
+        raise logs.missing(path)
+    if logs.is_jsonl(path) or logs.begins_as_jsonl(path):
+        raise ConfigError(
+            f"{path} is JSON lines, which know no SQL",
+            next_step=f"Bring it into a DuckDB log: kvbus import {quote(str(path))} -o "
+            f"{quote(path.name + '.duckdb')}.",
+        )
+    from sinks.duckdb import open_log
+
+    return open_log(path)
+
+
 def _stoppable(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The same, fetched by another thread: while DuckDB works, Python answers no signal in the one that
-    called it. An interruption ends the process, as nothing else would end the query soon.
+    called it. Nobody waits for what it still fetches when this ends.
     """
     pool = ThreadPoolExecutor(max_workers=1)
     try:
-        while (batch := _next_in(pool, batches)) is not None:
+        while (batch := pool.submit(next, batches, None).result()) is not None:
             yield batch
     finally:
-        pool.shutdown()
+        pool.shutdown(wait=False)
 
 
-def _next_in(pool: ThreadPoolExecutor, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch | None:
+@contextmanager
+def _ended_at_once(log: Path) -> Iterator[None]:
+    """An interruption in here ends the process, as nothing else would end a query soon, and removes what it
+    has laid aside.
+    """
     try:
-        return pool.submit(next, batches, None).result()
+        yield
     except KeyboardInterrupt:
+        remove_spilled(log)
         finish(COULD_NOT)
 
 

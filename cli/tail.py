@@ -13,14 +13,15 @@ from cli import options
 from cli.exits import pipe_may_close, reader_gone, stop_signals
 from cli.filters import Filters, Hashes, Kinds, Media, RankFilter, filters
 from cli.format import DIRECTIVES, compile_format
+from cli.given import refuse
 from cli.printer import Printer
 from cli.render import human_line, painter
 from cli.span import EndOfFeeds, LastBatches, start_of
-from kvbus.aggregator import Round
 from kvbus.config import Settings, faulty
 from kvbus.engines import Engines, Item
 from kvbus.feed import Notice
 from kvbus.log import Entry
+from kvbus.rounds import Round
 from kvbus.subscriber import Subscriber
 
 POLL_S: Final = 0.2
@@ -61,9 +62,6 @@ From = Annotated[
         "Default: beginning with --replay, else end.",
     ),
 ]
-Exit = Annotated[
-    bool, typer.Option("--exit", "-e", help="Leave at the end: replays through and nothing for 1 s.")
-]
 Payload = Annotated[
     bool,
     typer.Option(
@@ -82,6 +80,7 @@ Order = Annotated[
 
 
 def tail(
+    context: typer.Context,
     endpoints: options.Endpoints = None,
     replay: options.Replays = None,
     topic: options.Topics = None,
@@ -92,7 +91,7 @@ def tail(
     order: Order = "contract",
     start: From = None,
     count: Count = None,
-    exit_at_end: Exit = False,
+    exit_at_end: options.Exit = False,
     as_json: options.Json = None,
     payload: Payload = True,
     template: Format = None,
@@ -128,7 +127,9 @@ def tail(
     if order == "emitted" and not given.engine:
         raise faulty(["--order emitted: expected together with an engine, whose tiers it puts in one order"])
     begin = start_of(given.start, has_replay=any(feed.replay for feed in feeds))
-    printer = printer_of(given, filters(kind, medium, rank, block_hash), count, payload=payload)
+    if begin.last is not None and not any(feed.replay for feed in feeds):
+        refuse(context, ("start",), "expected together with a --replay, which has the batches before")
+    printer = printer_of(context, given, filters(kind, medium, rank, block_hash), count, payload=payload)
     with (
         stop_signals() as stop,
         Subscriber(feeds, origin=begin.origin, idle_s=given.idle or None) as subscriber,
@@ -141,10 +142,16 @@ def tail(
         follow(live, printer, end=end, stop=stop, as_made=order == "emitted")
 
 
-def printer_of(given: Settings, chosen: Filters, count: int | None, *, payload: bool) -> Printer:
-    """How these settings print events. Raises ``ConfigError`` for a bad template."""
+def printer_of(
+    context: typer.Context, given: Settings, chosen: Filters, count: int | None, *, payload: bool
+) -> Printer:
+    """How these settings print events. Raises ``ConfigError`` for a bad template, and for what would have no
+    effect.
+    """
     import sys
 
+    if not given.json:
+        refuse(context, ("payload",), "expected together with --json, whose lines alone have room for it")
     if given.format is not None and given.json:
         raise faulty(["--format and --json: expected one of them"])
     cell = None

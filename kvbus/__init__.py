@@ -7,7 +7,7 @@ say what a log means. Importing this imports no database and no terminal.
 
 from typing import TYPE_CHECKING
 
-from kvbus.aggregator import Aggregator, Round, emitted
+from kvbus.aggregator import Aggregator
 from kvbus.arrival import Arrival, Limits
 from kvbus.dialects import DialectReader, encode
 from kvbus.errors import (
@@ -48,6 +48,7 @@ from kvbus.log import (
 from kvbus.pipeline import Progress, ingest, record
 from kvbus.publisher import Publisher, PublisherCounts
 from kvbus.residency import Residency
+from kvbus.rounds import Round, emitted
 from kvbus.sink import Sink
 from kvbus.subscriber import Subscriber
 from kvbus.summary import Summary, summarize

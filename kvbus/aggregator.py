@@ -15,13 +15,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
-from msgspec import Struct
-
-from kvbus.events import Event, EventBatch
 from kvbus.log import Entry, Loss, Received, SourceId, Standing, Stray
+from kvbus.rounds import Round
 from kvbus.shares import Moment, Shares, lead_s, noticed_ns, readable_ts
 
 ENTRIES_MAX: Final = 65_536
@@ -31,19 +29,6 @@ PATIENCE: Final = 10
 """A tier that speaks and is behind holds a round back so many times ``lateness``, not for ever. A time
 that is so far ahead of all clocks is not believed.
 """
-
-
-class Round(Struct, frozen=True):
-    """One drain as far as it has come: the tiers' entries in configured order. ``ts`` in seconds.
-
-    ``absent``: tiers that were no longer waited for. ``skipped_by``: tiers that have gone on and left no
-    share of it, as one does whose publisher died and came back.
-    """
-
-    ts: float
-    entries: list[Entry]
-    absent: tuple[str, ...] = ()
-    skipped_by: tuple[str, ...] = ()
 
 
 class Aggregator:
@@ -280,23 +265,3 @@ class Aggregator:
         loss = Loss(entry.source, entry.epoch, entry.seq, entry.seq, "late", entry.received_ns)
         stray = Stray(entry.source, entry.epoch, entry.seq, entry.payload, entry.received_ns, "late")
         return Round(self._out[1], [*tier.take_marks(), loss, stray])
-
-
-def emitted(entries: Sequence[Entry]) -> Iterator[tuple[Received, int, Event]]:
-    """The events of a round in the order in which they were made (``emit_seq``), each with its batch and
-    index.
-
-    The contract order is by tier; one counter for all tiers of a composing manager gives the order in time
-    back. Events without a number stay behind the one before them in their batch.
-    """
-    keyed: list[tuple[int, int, Received, int, Event]] = []
-    for entry in entries:
-        if not isinstance(entry, Received) or not isinstance(entry.batch, EventBatch):
-            continue
-        last = -1
-        for index, event in enumerate(entry.batch.events):
-            number = getattr(event, "emit_seq", None)
-            last = last if number is None else number
-            keyed.append((last, len(keyed), entry, index, event))
-    for _, _, received, index, event in sorted(keyed, key=lambda item: item[:2]):
-        yield received, index, event

@@ -11,28 +11,31 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from kvbus.chunk import Chunk, Chunks, ColumnLog, distinct
+from kvbus.chunk import Chunk, Chunks, ColumnLog
 from kvbus.clouds import Clouds
 from kvbus.events import canonical_medium
 from kvbus.findings import Findings, Group
 from kvbus.holdings import Holdings
 from kvbus.log import LogReader, PositionedEntry, Received, SourceId
+from kvbus.names import distinct
 from kvbus.profile import Profile, chosen, detected
 from kvbus.rules import residency
 from kvbus.rules.capacity import Capacity
 from kvbus.rules.clears import Clears
 from kvbus.rules.clock import Clock
+from kvbus.rules.crossing import Crossing
 from kvbus.rules.lifetimes import Lifetimes
-from kvbus.rules.order import Crossing, TierOrder
+from kvbus.rules.order import TierOrder
 from kvbus.rules.payload import Decoding, Sizes, dense, fresh_contents
 from kvbus.rules.table import RULES, About, UnknownRuleError
 from kvbus.rules.transport import Transport
 from kvbus.scene import Scene
-from kvbus.verdict import EXAMPLES, Level, Report, RuleVerdict, Verdict, overall
+from kvbus.verdict import EXAMPLES, Level, Report, RuleVerdict, Verdict, doubted, overall
 
 GATHER_ENTRIES: Final = 512
 GATHER_EVENTS: Final = 1 << 15
 """Entries, and events in them, that wait to be judged together; a verdict waits for none."""
+NOTHING: Final = "no batch was seen: nothing was judged"
 
 
 class Audit:
@@ -52,7 +55,6 @@ class Audit:
         profile: str | None = None,
         capacities: Mapping[str, int] | None = None,
         engines: Sequence[Sequence[str]] = (),
-        sources: Mapping[int, SourceId] | None = None,
     ) -> None:
         names = list(RULES) if rules is None else list(rules)
         if unknown := [name for name in names if name not in RULES]:
@@ -65,9 +67,10 @@ class Audit:
         self._examples = examples
         self._profile = None if profile is None else chosen(profile)
         self._findings = Findings(examples)
-        self._names = Chunks(sources)
+        self._names = Chunks()
         self._gathered: list[PositionedEntry] = []
         self._events = 0
+        self._batches = 0
         self._speech: dict[int, _Speech] = {}
         self._clouds = Clouds()
         self._holdings = Holdings(self._names)
@@ -112,6 +115,7 @@ class Audit:
             self._judge(self._names.of_entries(gathered))
 
     def _judge(self, chunk: Chunk) -> None:
+        self._batches += len(chunk.seq)
         self._listen(chunk)
         missed = [*self._transport.look(chunk), *self._decoding.look(chunk)]
         self._clock.look(chunk)
@@ -135,8 +139,8 @@ class Audit:
     # -- answering -------------------------------------------------------------------------------------------
 
     def verdict(self, *, at_end: bool = True) -> Report:
-        """What the rules answer to everything observed so far. Not ``at_end``: without what holds only if
-        nothing more comes.
+        """What the rules answer to everything observed so far; before the first batch no rule holds. Not
+        ``at_end``: without what is so only if nothing more comes.
         """
         self._judge_gathered()
         findings = self._findings.copy()
@@ -145,7 +149,8 @@ class Audit:
             self._clock.conclude(findings)
             self._lifetimes.conclude(findings, self._holdings.resident())
         answers = [self._answer(about, findings) for about in self._rules]
-        return Report(overall(answer.verdict for answer in answers), answers)
+        report = Report(overall(answer.verdict for answer in answers), answers)
+        return report if self._batches else doubted(report, [NOTHING])
 
     def profiles(self) -> dict[SourceId, Profile]:
         """Under which profile each source is judged."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import secrets
 from pathlib import Path
 from typing import Final
 
 from kvbus.baseline import BaselineError, is_baseline, read_baseline, written
+from kvbus.draft import draft_of
 from kvbus.telling import Telling
 
 HEAD_BYTES: Final = 64
@@ -38,19 +38,15 @@ def save(path: Path, telling: Telling) -> None:
     """Write a baseline, over an older one if there is one. Raises ``BaselineError`` where anything else is
     there, or it cannot be written; then what was there is still there.
     """
-    if path.exists() and not (path.is_file() and begins_as_baseline(path)):
-        raise BaselineError(
-            f"{path} exists already, and is no baseline", next_step="Choose another name or remove it."
-        )
-    draft = path.with_name(f".{path.name[:64]}.{secrets.token_hex(4)}.new")
     try:
-        with draft.open("x", encoding="utf-8", newline="\n") as file:
+        if path.exists() and not (path.is_file() and begins_as_baseline(path)):
+            raise BaselineError(
+                f"{path} exists already, and is no baseline", next_step="Choose another name or remove it."
+            )
+        with draft_of(path) as draft, draft.open("x", encoding="utf-8", newline="\n") as file:
             file.writelines(written(telling))
-        draft.replace(path)
     except OSError as error:
         raise _failed("write", path, error) from error
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def _failed(what: str, path: Path, error: OSError) -> BaselineError:

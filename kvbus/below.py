@@ -7,18 +7,19 @@ the GPU is everything else, below a primary tier every secondary; secondaries st
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from kvbus.chunk import STORED, Bools, Chunk, Chunks, Ints, Place, distinct, first_sights
-from kvbus.life import moments
+from kvbus.chunk import STORED, Bools, Chunk, Chunks, Ints, Place
 from kvbus.log import EpochBegan, SourceId
+from kvbus.moments import moments
 from kvbus.moves import Asks
+from kvbus.names import distinct, first_sights
 from kvbus.rules.order import rank_of
 from kvbus.rules.transport import Missed
 
-SECONDARY = 2
+SECONDARY: Final = 2
 """The rank (``rank_of``) of tiers behind the primary one."""
 
 
@@ -36,13 +37,8 @@ def one_engine(mine: SourceId, theirs: SourceId) -> bool:
     """Whether two streams are those of one engine's tiers."""
     if mine == theirs:
         return True
-    engine = _engine(mine.source)
-    return engine is not None and engine == _engine(theirs.source) and mine.rank == theirs.rank
-
-
-def _engine(source: str) -> str | None:
-    name, slash, _ = source.rpartition("/")
-    return name if slash and "://" not in source else None
+    this, other = mine.engine_and_tier, theirs.engine_and_tier
+    return this is not None and other is not None and this[0] == other[0] and mine.rank == theirs.rank
 
 
 class Below:

@@ -27,15 +27,13 @@ from kvbus.chunk import (
     Hashes,
     Ints,
     Place,
-    distinct,
 )
-from kvbus.findings import Findings
 from kvbus.holdings import Holdings
-from kvbus.life import Moment, moments
 from kvbus.log import EpochBegan, LogReader, SourceId
+from kvbus.moments import Missing, Moment, moments, next_position
 from kvbus.moves import Asks, arranged, floored
-from kvbus.rules.payload import Decoding
-from kvbus.rules.transport import Missed, Transport
+from kvbus.names import distinct
+from kvbus.rules.transport import Missed
 
 ROWS_MAX: Final = 1 << 20
 """Block rows that are sorted at once; more are taken in parts, by hash."""
@@ -92,46 +90,36 @@ class _Lives:
     def __init__(self, names: Chunks) -> None:
         self.lives: dict[int, SourceLife] = {}
         self._names = names
-        unheard = Findings(0)
-        self._transport = Transport(names, unheard)
-        self._decoding = Decoding(names, unheard)
-        self._next_position = 0
+        self._missing = Missing(names)
+        self._behind = 0
 
     def look(self, chunk: Chunk) -> None:
         """Take the next chunk."""
-        if len(chunk.position):
-            self._next_position = int(chunk.position[-1]) + 1
-        missed = [*self._transport.look(chunk), *self._decoding.look(chunk)]
-        for moment in moments(chunk, self._names, missed, np.flatnonzero(chunk.kind == CLEARED)):
+        self._behind = next_position(chunk, self._behind)
+        clears = np.flatnonzero(chunk.kind == CLEARED)
+        for moment in moments(chunk, self._names, self._missing.look(chunk), clears):
             self._take(chunk, moment)
 
     def _take(self, chunk: Chunk, moment: Moment) -> None:
+        position = moment.position(chunk, self._behind)
         match moment.what:
             case EpochBegan() as mark:
-                self._begin(
-                    self._names.source_number(mark.source), moment.epoch, self._position(chunk, moment)
-                )
+                self._begin(self._names.source_number(mark.source), moment.epoch, position)
             case Missed() as miss:
                 life = self.lives.get(miss.source)
                 if life is not None and life.epoch == moment.epoch:
-                    at = self._position(chunk, moment), _index(chunk, moment)
-                    self.lives[miss.source] = life._replace(missed=at)
+                    self.lives[miss.source] = life._replace(missed=(position, _index(chunk, moment)))
             case int(event) if moment.rank:
-                row = int(chunk.batch[event])
-                at = int(chunk.position[row]), int(chunk.index[event])
-                number = int(chunk.source[row])
+                number = int(chunk.source[chunk.batch[event]])
+                at = position, int(chunk.index[event])
                 self.lives[number] = self.lives[number]._replace(cleared=at)
             case int(row):
-                self._begin(int(chunk.source[row]), moment.epoch, int(chunk.position[row]))
+                self._begin(int(chunk.source[row]), moment.epoch, position)
 
     def _begin(self, number: int, epoch: int, position: int) -> None:
         known = self.lives.get(number)
         if known is None or known.epoch != epoch:
             self.lives[number] = SourceLife(number, epoch, 0 if known is None else position, None, None)
-
-    def _position(self, chunk: Chunk, moment: Moment) -> int:
-        row = (moment.turn + 1) // 2
-        return int(chunk.position[row]) if row < len(chunk.position) else self._next_position
 
 
 def _index(chunk: Chunk, moment: Moment) -> int:

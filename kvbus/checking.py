@@ -65,6 +65,11 @@ class Checking:
         """Violations found so far, those of earlier recordings into the same log included."""
         return sum(self._counted.values())
 
+    @property
+    def sources(self) -> set[str]:
+        """Names of the sources of which there is something to judge, what the sink had already included."""
+        return {source.source for source in self._auditor.profiles()}
+
     def report(self) -> Report:
         """The verdict on everything written so far, as ``kvbus check`` on the log would give it."""
         return self._auditor.verdict() if self._report is None else self._report

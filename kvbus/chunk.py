@@ -16,10 +16,11 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from kvbus.arrays import lists, present, rows, signed, times, unsigned
 from kvbus.columns import Columns, Tables
 from kvbus.log import EpochBegan, Loss, PositionedEntry, Received, SourceId, Stray
+from kvbus.names import Names
 from kvbus.verdict import Witness, witness
 
 STORED: Final = 0
@@ -104,55 +105,14 @@ class ColumnLog(Protocol):
         ...
 
 
-def distinct(codes: Ints) -> Ints:
-    """The distinct ones of some small numbers, -1 and up, rising."""
-    there: Ints = np.flatnonzero(np.bincount(codes + 1)) - 1
-    return there
-
-
-def numbered(codes: Ints) -> tuple[Ints, Ints]:
-    """The distinct numbers, rising, and which of them each is."""
-    top = int(codes.max(initial=-1)) + 1
-    if top > 1 << 22:
-        found, which = np.unique(codes, return_inverse=True)
-        return found, which
-    there = np.bincount(codes, minlength=top) > 0
-    return np.flatnonzero(there), (np.cumsum(there) - 1)[codes]
-
-
-def first_sights(codes: Ints) -> list[tuple[int, int]]:
-    """Each distinct one of some small numbers with the row it is first seen in, by row."""
-    found = distinct(codes)
-    if not len(found):
-        return []
-    firsts = np.full(int(found[-1]) + 2, -1, np.int64)
-    firsts[codes[::-1] + 1] = np.arange(len(codes) - 1, -1, -1)
-    return sorted(zip(found.tolist(), firsts[found + 1].tolist(), strict=True), key=lambda pair: pair[1])
-
-
-class Names:
-    """Names by number, in order of first sight."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[Any, int] = {}
-        self.names: list[Any] = []
-
-    def number(self, name: Any) -> int:
-        known = self._numbers.get(name)
-        if known is None:
-            known = self._numbers[name] = len(self.names)
-            self.names.append(name)
-        return known
-
-
 _SHAPE_COLUMNS: Final = ("kind", "medium", "place", "size", "terms", "reason", "owner")
 
 
 class Chunks:
     """Makes chunks. Owns the numbers of sources, media, places and other names, for all of them."""
 
-    def __init__(self, sources: Mapping[int, SourceId] | None = None) -> None:
-        self.sources: dict[int, SourceId] = dict(sources or {})
+    def __init__(self) -> None:
+        self.sources: dict[int, SourceId] = {}
         self.media = Names()
         self.places = Names()
         self.terms = Names()
@@ -161,7 +121,6 @@ class Chunks:
         self.dialects = Names()
         self.tags = Names()
         self.salts = Names()
-        self._shapes: dict[int, tuple[int, ...]] = {}
         self._shape_table = np.zeros((0, len(_SHAPE_COLUMNS)), np.int64)
         self._columns = Columns()
         self._numbers: dict[SourceId, int] = {}
@@ -184,8 +143,8 @@ class Chunks:
 
     def kinds_and_places(self, shape: Ints) -> tuple[Ints, Ints]:
         """What events of these shapes, which some chunk has shown, are and where."""
-        rows = self._shape_table[shape]
-        return rows[:, 0], rows[:, 2]
+        said = self._shape_table[shape]
+        return said[:, 0], said[:, 2]
 
     def of_entries(self, entries: Iterable[PositionedEntry]) -> Chunk:
         """The chunk of some entries, which keep the positions they say they have."""
@@ -200,32 +159,32 @@ class Chunks:
     ) -> Chunk:
         """The chunk of tables whose positions run on from ``first``; ``positions`` to report instead."""
         self.learn(tables)
-        batches, rows = tables.get("batches"), tables.get("event_rows")
-        own = _ints(batches, "position", np.uint64)
+        batches, events = tables.get("batches"), tables.get("event_rows")
+        own = unsigned(batches, "position")
         start = int(own[0]) if len(own) else (first or 0)
-        batch = _ints(rows, "position", np.uint64).astype(np.int64) - start
-        shape = self._shape_table[_ints(rows, "shape")]
-        offsets, hashes = _lists(rows)
+        batch = unsigned(events, "position").astype(np.int64) - start
+        shape = self._shape_table[signed(events, "shape")]
+        offsets, hashes = lists(events, "hashes")
         counts = np.diff(offsets)
-        extras = tables.get("event_extras")
-        salts, from_one = _extras(extras, batch, _ints(rows, "event"), start)
+        index = signed(events, "event")
+        salts, from_one = _extras(tables.get("event_extras"), batch, index, start)
         return Chunk(
             position=own if positions is None else positions,
-            source=_ints(batches, "source_id"),
-            epoch=_ints(batches, "epoch"),
-            seq=_ints(batches, "seq", np.uint64),
-            ts=_floats(batches, "ts"),
-            received_ns=_ints(batches, "received_ns"),
-            unknown_keys=_ints(batches, "unknown_keys"),
+            source=signed(batches, "source_id"),
+            epoch=signed(batches, "epoch"),
+            seq=unsigned(batches, "seq"),
+            ts=times(batches, "ts"),
+            received_ns=signed(batches, "received_ns"),
+            unknown_keys=signed(batches, "unknown_keys"),
             dialect=self._dialects(batches),
-            unreadable=_present(batches, "error"),
+            unreadable=present(batches, "error"),
             first_event=np.searchsorted(batch, np.arange(len(own) + 1)),
             batch=batch,
-            index=_ints(rows, "event"),
-            tokens=_ints(rows, "token_count"),
-            parent=_ints(rows, "parent_hash", np.uint64),
-            has_parent=_present(rows, "parent_hash"),
-            emit_seq=_ints(rows, "emit_seq"),
+            index=index,
+            tokens=signed(events, "token_count"),
+            parent=unsigned(events, "parent_hash"),
+            has_parent=present(events, "parent_hash"),
+            emit_seq=signed(events, "emit_seq"),
             first_block=offsets,
             hash=hashes,
             event=np.repeat(np.arange(len(counts)), counts),
@@ -237,18 +196,16 @@ class Chunks:
 
     def learn(self, tables: Tables) -> None:
         """Take over the sources and shapes among some tables."""
-        for row in _rows(tables, "sources"):
+        for row in rows(tables.get("sources")):
             rank = -1 if row["rank"] is None else row["rank"]
             source = SourceId(row["source"], row["topic_raw"], rank, row["instance"])
             self.sources[row["source_id"]] = source
-        found = _rows(tables, "event_shapes")
-        if not found:
-            return
-        for row in found:
-            self._shapes[row["shape"]] = self._shape(row)
-        table = np.full((max(self._shapes) + 1, len(_SHAPE_COLUMNS)), -1, np.int64)
-        table[list(self._shapes)] = list(self._shapes.values())
-        self._shape_table = table
+        shapes = rows(tables.get("event_shapes"))
+        if shapes:
+            numbers = [row["shape"] for row in shapes]
+            more = max(*numbers, len(self._shape_table) - 1) + 1 - len(self._shape_table)
+            self._shape_table = np.pad(self._shape_table, ((0, more), (0, 0)), constant_values=-1)
+            self._shape_table[numbers] = [self._shape(row) for row in shapes]
 
     def _shape(self, row: Mapping[str, Any]) -> tuple[int, ...]:
         kind = KINDS.get(row["kind"], UNREADABLE if row["kind"] == "Undecodable" else STRANGE)
@@ -276,56 +233,12 @@ class Chunks:
     def _marks(self, tables: Tables, first: int) -> Iterator[tuple[int, Mark]]:
         found: list[tuple[int, int, Mark]] = []
         for name, kind in (("epochs", EpochBegan), ("losses", Loss), ("strays", Stray)):
-            for row in _rows(tables, name):
+            for row in rows(tables.get(name)):
                 source = self.sources[row.pop("source_id")]
                 place = row.pop("marker"), row.pop("next_position") - first
                 found.append((*place, kind(source=source, **row)))
         for _, before, mark in sorted(found, key=lambda mark: mark[0]):
             yield before, mark
-
-
-def _rows(tables: Tables, name: str) -> list[dict[str, Any]]:
-    found = tables.get(name)
-    return [] if found is None else list(found.to_pylist())
-
-
-def _ints(table: pa.Table | None, name: str, kind: type[Any] = np.int64) -> Any:
-    if table is None:
-        return np.zeros(0, kind)
-    column = table[name].combine_chunks()
-    if column.null_count:
-        column = (
-            pc.fill_null(column, 0)
-            if kind is np.uint64
-            else pc.fill_null(column.cast(pa.int64(), safe=False), -1)
-        )
-    return column.to_numpy(zero_copy_only=False).astype(kind, copy=False)
-
-
-def _floats(table: pa.Table | None, name: str) -> Floats:
-    if table is None:
-        return np.zeros(0)
-    found: Floats = pc.fill_null(table[name].combine_chunks(), float("nan")).to_numpy(zero_copy_only=False)
-    return found
-
-
-def _present(table: pa.Table | None, name: str) -> Bools:
-    if table is None:
-        return np.zeros(0, np.bool_)
-    column = table[name].combine_chunks()
-    if not column.null_count:
-        return np.ones(len(column), np.bool_)
-    found: Bools = column.is_valid().to_numpy(zero_copy_only=False)
-    return found
-
-
-def _lists(table: pa.Table | None) -> tuple[Ints, Hashes]:
-    if table is None:
-        return np.zeros(1, np.int64), np.zeros(0, np.uint64)
-    lists = table["hashes"].combine_chunks()
-    offsets = lists.offsets.to_numpy().astype(np.int64)
-    flat = lists.values.to_numpy(zero_copy_only=False)
-    return offsets - offsets[0], flat[offsets[0] : offsets[-1]]
 
 
 def _extras(
@@ -334,13 +247,11 @@ def _extras(
     """Cache salts by event row, and the batches of a Mooncake master, whose events say ``event_type``."""
     salts: dict[int, str] = {}
     from_one: set[int] = set()
-    for row in [] if table is None else table.to_pylist():
+    for row in rows(table):
         at = row["position"] - first
         if row["extra"] and '"event_type"' in row["extra"]:
             from_one.add(at)
         if row["cache_salt"] is not None:
-            start = int(np.searchsorted(batch, at))
-            salts[
-                start + int(np.searchsorted(index[start : np.searchsorted(batch, at + 1)], row["event"]))
-            ] = row["cache_salt"]
+            start, end = np.searchsorted(batch, (at, at + 1)).tolist()
+            salts[start + int(np.searchsorted(index[start:end], row["event"]))] = row["cache_salt"]
     return salts, frozenset(from_one)

@@ -17,6 +17,8 @@ from kvbus.rules.transport import Missed
 
 CERTAIN: Final = -1
 
+_NO_CHANGES: Final = np.zeros(0, np.int64), np.zeros((0, 3), np.int64)
+
 
 class _Cloud(NamedTuple):
     """Why the counts of a source's epoch are uncertain, of its GPU and of its other tiers; None: certain."""
@@ -43,6 +45,12 @@ class Sky(NamedTuple):
             doubt = np.where(gpu[mine], state[:, 1], state[:, 2])
             found[mine] = np.where((at >= 0) & (state[:, 0] == epoch[mine]), doubt, CERTAIN)
         return found
+
+    def lifted(self, source: int, row: int) -> bool:
+        """Whether the clear at event row ``row`` makes a GPU certain again that was not."""
+        rows, states = self.changes.get(source, _NO_CHANGES)
+        at = int(np.searchsorted(rows, row, side="right")) - 1
+        return at > 0 and int(rows[at]) == row and int(states[at - 1][1]) != CERTAIN
 
 
 class Clouds:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from kvbus.dialects import encode
+from kvbus.errors import KvbusError
 from kvbus.events import EventBatch
 from kvbus.expected import Fault, Step, capacities, fault_of_order, fault_of_silence, fault_of_tiers, story
 from kvbus.foreign_events import Keys, read_events
@@ -31,6 +32,10 @@ class Drained(Protocol):
     def take_events(self) -> Iterable[object]: ...
 
 
+class NoManagerError(KvbusError):
+    """What was to be drained has no events to take."""
+
+
 class KvEvents:
     """``folder`` is where relative names of baselines begin; ``update``: write them instead of comparing."""
 
@@ -45,8 +50,22 @@ class KvEvents:
     # -- gathering ---------------------------------------------------------------------------------------
 
     def drain(self, manager: Drained) -> list[object]:
-        """Take a manager's events as one drain; they are handed back. Raises ``ForeignEventError``."""
-        taken = list(manager.take_events())
+        """Take a manager's events as one drain; they are handed back. Raises ``NoManagerError``,
+        ``ForeignEventError``.
+        """
+        take_events = getattr(manager, "take_events", None)
+        if isinstance(manager, type) or not callable(take_events):
+            raise NoManagerError(
+                f"{manager!r} has no take_events() to drain",
+                next_step="Hand over a manager; events that were taken already are for add(events).",
+            )
+        events = take_events()
+        if not isinstance(events, Iterable):
+            raise NoManagerError(
+                f"take_events() of {manager!r} gave {events!r}, which are no events",
+                next_step="Let it give the events since the last call: a list, empty if there are none.",
+            )
+        taken = list(events)
         self.add(taken)
         return taken
 
@@ -128,8 +147,10 @@ class KvEvents:
         events = self.telling().events
         self._tell(fault_of_tiers(events, tiers), events)
 
-    def assert_matches_baseline(self, path: str | Path, *, ignore: Iterable[str] = ()) -> None:
-        """The order is that of a baseline; ``ignore``: what is not to be looked at, as of ``kvbus diff``."""
+    def assert_matches_baseline(self, path: str | Path, *, ignore: str | Iterable[str] = ()) -> None:
+        """The order is that of a baseline; ``ignore``: what is not to be looked at, as of ``kvbus diff``, in
+        one text or several. Raises ``ConfigError`` for what cannot be ignored.
+        """
         __tracebackhide__ = True
         from kvbus.baseline_file import load, save
         from kvbus.comparison import compare

@@ -11,9 +11,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from kvbus.aggregator import Aggregator, Round
+from kvbus.aggregator import Aggregator
 from kvbus.feed import Notice
 from kvbus.log import Entry, Received, SourceId, Standing
+from kvbus.rounds import Round
 
 
 class Engine(Struct, frozen=True):

@@ -67,7 +67,7 @@ def words(step: Step) -> str:
 
 def _places(events: Sequence[Told], step: Step, keys: Keys) -> Iterator[tuple[int, int]]:
     """Where a step is fulfilled: (event, place of the block in it)."""
-    what, *rest = step
+    what, *rest = step if isinstance(step, tuple) else [None]
     if what not in (STORED, REMOVED, CLEARED) or (not rest) != (what == CLEARED):
         raise StepError(
             f"{step!r} is nothing that can happen",
@@ -84,7 +84,13 @@ def _places(events: Sequence[Told], step: Step, keys: Keys) -> Iterator[tuple[in
 
 
 def fault_of_tiers(events: Sequence[Told], tiers: Sequence[str]) -> Fault | None:
-    """Events of these tiers, in each drain in this order. A tier is a medium or an ownership."""
+    """Events of these tiers, in each drain in this order. A tier is a medium or an ownership. Raises
+    ``StepError`` for what is no name of one.
+    """
+    if wrong := [tier for tier in tiers if not isinstance(tier, str)]:
+        raise StepError(
+            f"{wrong[0]!r} is no name of a tier", next_step='Name them one by one: "GPU", "CPU", "STORAGE".'
+        )
     ranked: list[tuple[int, int, int]] = []
     for n, event in enumerate(events):
         rank = _rank(event, tiers)
@@ -109,9 +115,17 @@ def _rank(event: Told, tiers: Sequence[str]) -> int | None:
 def capacities(
     capacity: int | Mapping[str, int] | None, medium: str | None, events: Sequence[Told]
 ) -> dict[str, int]:
-    """Blocks that fit, by canonical medium. Raises ``StepError`` where it is not said of which medium."""
+    """Blocks that fit, by canonical medium. Raises ``StepError`` where it is not said of which medium, or no
+    number of blocks.
+    """
     if capacity is None:
         return {}
+    said = list(capacity.values()) if isinstance(capacity, Mapping) else [capacity]
+    if any(isinstance(most, bool) or not isinstance(most, int) or most < 1 for most in said):
+        raise StepError(
+            f"capacity={capacity!r} is no number of blocks",
+            next_step='Give a whole number from 1 up, or one for each medium: {"CPU": 2}.',
+        )
     if not isinstance(capacity, int):
         return {canonical_medium(name): most for name, most in capacity.items()}
     spoken = sorted({event.medium for event in events if event.what == STORED})

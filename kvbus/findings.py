@@ -8,13 +8,14 @@ judges.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from bisect import insort
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from kvbus.verdict import EXAMPLES, Finding, Level, Witness
 
 GROUPS_MAX: Final = 1024
-"""Groups of a kind that keep examples; findings of further ones are counted."""
+"""Groups that keep examples: those found first in the log. Findings of others are counted."""
 
 Told = tuple[str, list[Witness]]
 """Because, and the fewest events that show it."""
@@ -39,44 +40,58 @@ class Group(NamedTuple):
 
 
 class _Found:
-    __slots__ = ("count", "examples")
+    """How many findings a group has, and the first ``limit`` of them."""
 
-    def __init__(self, count: int = 0, examples: list[tuple[Order, Told, int]] | None = None) -> None:
+    __slots__ = ("count", "examples", "limit")
+
+    def __init__(self, limit: int, count: int = 0, examples: Iterable[tuple[Order, Told, int]] = ()) -> None:
+        self.limit = limit
         self.count = count
-        self.examples = examples or []
+        self.examples = list(examples)
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.examples) >= self.limit
 
 
 class Findings:
-    """Findings by group. ``limit``: examples each keeps."""
+    """Findings by group; those of a group come in log order. ``limit``: examples each keeps."""
 
     def __init__(self, limit: int = EXAMPLES) -> None:
         self._limit = limit
         self._groups: dict[Group, _Found] = {}
+        self._keeping: list[tuple[Order, Group]] = []
 
     def add(
         self, group: Group, order: Order, because: str, witnesses: list[Witness], *, count: int = 1
     ) -> None:
         """Count a finding; equal ones in a row are one with a count."""
-        found = self._groups.setdefault(group, _Found())
+        found = self._groups.get(group) or self._begin(group, order)
         found.count += count
         if found.examples and found.examples[-1][1] == (because, witnesses):
             last = found.examples[-1]
             found.examples[-1] = (*last[:2], last[2] + count)
-        elif self._room(found):
+        elif not found.is_full:
             found.examples.append((order, (because, witnesses), count))
 
     def flood(self, group: Group, total: int, describe: Callable[[int], tuple[Order, Told]]) -> None:
         """Count ``total`` findings in log order; the first ones are described while there is room."""
-        found = self._groups.setdefault(group, _Found())
         for n in range(total):
-            if not self._room(found):
+            found = self._groups.get(group)
+            if found is not None and found.is_full:
                 found.count += total - n
                 return
             order, (because, witnesses) = describe(n)
             self.add(group, order, because, witnesses)
 
-    def _room(self, found: _Found) -> bool:
-        return len(found.examples) < (self._limit if len(self._groups) <= GROUPS_MAX else 0)
+    def _begin(self, group: Group, order: Order) -> _Found:
+        """A new group, whose first finding stands at ``order``; the last in the log may have to make room."""
+        self._groups[group] = _Found(self._limit)
+        insort(self._keeping, (order, group), key=_place)
+        if len(self._keeping) > GROUPS_MAX:
+            _, last = self._keeping.pop()
+            self._groups[last] = _Found(0, self._groups[last].count)
+        return self._groups[group]
 
     def listed(
         self, level: Callable[[Group], Level], rule: str
@@ -101,8 +116,15 @@ class Findings:
 
     def copy(self) -> Findings:
         twin = Findings(self._limit)
-        twin._groups = {group: _Found(f.count, list(f.examples)) for group, f in self._groups.items()}
+        twin._groups = {group: _Found(f.limit, f.count, f.examples) for group, f in self._groups.items()}
+        twin._keeping = list(self._keeping)
         return twin
+
+
+def _place(first: tuple[Order, Group]) -> tuple[Order, str, str]:
+    """Where a group stands among the others, whatever number its source has."""
+    order, group = first
+    return order, group.kind, str(group.apart)
 
 
 def _singly(found: _Found, level: Level) -> Iterator[tuple[Order, Finding]]:

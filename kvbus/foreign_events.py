@@ -57,7 +57,7 @@ class Keys:
             return self._know(canonical_hash(block), block), group
         if isinstance(key, bytes) and key:
             return self._know(canonical_hash(key), key), None
-        if isinstance(key, int) and -(1 << 63) <= key < 1 << 64:
+        if isinstance(key, int) and not isinstance(key, bool) and -(1 << 63) <= key < 1 << 64:
             return self._know(canonical_hash(key), canonical_hash(key)), None
         if isinstance(key, str) and key:
             return self._know(_hash_of_text(key), key), None
@@ -89,6 +89,10 @@ def _label(key: Key) -> str:
 
 def read_events(events: Iterable[object], keys: Keys) -> list[Event]:
     """Events in their order; one of several groups becomes one for each. Raises ``ForeignEventError``."""
+    if isinstance(events, str | bytes) or not isinstance(events, Iterable):
+        raise ForeignEventError(
+            f"{events!r} is no list of events", next_step="Put a single event into a list: [event]."
+        )
     return [one for event in events for one in _read(event, keys)]
 
 
@@ -116,6 +120,10 @@ def _from_the_wire(event: msgspec.Struct) -> list[Event]:
 def _offloaded(event: object, keys: Keys) -> Iterator[Event]:
     old = getattr(event, "block_hashes", None)
     of_event = getattr(event, "keys", old)
+    if isinstance(of_event, str | bytes | bytearray | memoryview):
+        raise ForeignEventError(
+            f"{event!r} has one key where keys are expected", next_step="Put a single key into a list: [key]."
+        )
     medium, removed = _text(getattr(event, "medium", None)), getattr(event, "removed", None)
     if not isinstance(of_event, Iterable) or medium is None or not isinstance(removed, bool):
         raise ForeignEventError(

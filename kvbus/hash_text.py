@@ -10,10 +10,12 @@ import re
 from typing import Final, NamedTuple
 
 from kvbus.errors import ConfigError
-from kvbus.events import MASK64, canonical_hash
+from kvbus.events import canonical_hash
 
 HEX_DIGITS: Final = 16
-_HEX = re.compile(r"(?P<marked>0x)?(?P<digits>[0-9a-f]{1,16})")
+"""Of a whole hash."""
+
+_HEX = re.compile(r"(0x)?(?P<digits>[0-9a-f]{1,16})")
 _DECIMAL = re.compile(r"-?[0-9]{1,20}")
 
 
@@ -56,4 +58,4 @@ def _beginning(word: str) -> list[HashRange]:
         return []
     open_bits = 4 * (HEX_DIGITS - len(match["digits"]))
     first = int(match["digits"], 16) << open_bits
-    return [HashRange(first, (first | ((1 << open_bits) - 1)) & MASK64)]
+    return [HashRange(first, first | ((1 << open_bits) - 1))]

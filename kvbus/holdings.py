@@ -1,40 +1,28 @@
 """How many copies of each block are where, worked out for a whole chunk at once: the counts behind the rules.
 
 A store adds a copy, a removal takes one, no count falls below zero. Rows of a chunk are sorted by (shelf,
-hash, time) and summed; what is known from before comes from one sorted table, whose size is that of the
-resident blocks, the residents of the shelf before, and ``TAKEN_MAX`` blocks taken out lately. Results do not
-depend on where a log was cut into chunks.
+hash, time) and summed; what is known from before comes from one table (``kvbus/block_table``), whose size is
+that of the resident blocks, the residents of the shelf before, and ``TAKEN_MAX`` blocks taken out lately.
+Results do not depend on where a log was cut into chunks.
 
 ``kvbus/residency`` counts the same one event at a time; a test holds the two together.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from dataclasses import replace
+from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from kvbus.chunk import STORED, Bools, Chunk, Chunks, Hashes, Ints, numbered
-from kvbus.moves import Asks, Moves, arranged, clashes, earlier_of, floored, interleaved, latest_of
+from kvbus.block_table import SPOT, BlockTable, whole
+from kvbus.chunk import STORED, Bools, Chunk, Chunks, Hashes, Ints
+from kvbus.moves import NEVER, Asks, Moves, arranged, clashes, earlier_of, floored, interleaved, latest_of
+from kvbus.names import numbered
 from kvbus.shelves import Shelves
 
 TAKEN_MAX: Final = 32_768
-"""A block that is taken out is remembered for so many block rows of the log, to name the removal before."""
-
-_FACTS: Final = np.dtype(
-    [
-        ("count", "<i8"),
-        ("put_position", "<u8"),
-        ("put_seq", "<u8"),
-        ("put_event", "<i8"),
-        ("taken_position", "<u8"),
-        ("taken_seq", "<u8"),
-        ("taken_event", "<i8"),
-        ("taken_row", "<i8"),
-        ("content", "<u8"),
-    ]
-)
+"""A block that is taken out is remembered for so many block rows of the log: the removal, and its content."""
 
 
 class _Rows:
@@ -60,24 +48,35 @@ class _Rows:
         return both
 
 
+class _Latest(NamedTuple):
+    """For each sorted row, itself included, its block's latest row that put a copy there, took one, told what
+    the block is, came back after so long that what was known is forgotten (each -1: none in this chunk).
+    """
+
+    put: Ints
+    taken: Ints
+    told: Ints
+    anew: Ints
+
+
 class Holdings:
     """The counts after the chunks taken so far."""
 
     def __init__(self, names: Chunks) -> None:
         self.shelves = Shelves(names)
-        self._shelf = np.zeros(0, np.int64)
-        self._hash = np.zeros(0, np.uint64)
-        self._facts = np.zeros(0, _FACTS)
+        self._table = BlockTable()
         self._rows = 0
 
     def step(self, chunk: Chunk, content: Hashes, asks: Asks) -> Moves:
         """Take the next chunk. ``content`` is a digest of what each block row's store says (0: nothing)."""
-        self._drop()
+        if self.shelves.over:
+            self._table.drop(self.shelves.over)
+            self.shelves.forget()
         rows = _Rows(chunk, content, asks)
         shelf = self.shelves.of(chunk, rows.event, (rows.source, rows.place), rows.change != 0)
         order, starts, segment = arranged(shelf, rows.hash)
-        known = self._found(shelf[order[starts]], rows.hash[order[starts]])
-        facts = self._known(known)
+        known = self._table.find(shelf[order[starts]], rows.hash[order[starts]])
+        facts = self._table.facts(known)
         change, said = rows.change[order], rows.said[order]
         after = floored(change, starts, segment, facts["count"])
         before = np.empty_like(after)
@@ -86,7 +85,7 @@ class Holdings:
         carried = np.where(known >= 0, np.arange(len(known)), -1)[segment]
         put = latest_of(change > 0, starts, segment)
         taken = latest_of((change < 0) & (before > 0), starts, segment)
-        clash, told = clashes(said, change > 0, starts, segment, carried, facts)
+        told = latest_of((change > 0) & (said != 0), starts, segment)
         row = np.cumsum(rows.change != 0) - (rows.change != 0) + self._rows
         moves = Moves(
             event=rows.event[order],
@@ -99,25 +98,34 @@ class Holdings:
             put=earlier_of(put, starts),
             taken=earlier_of(taken, starts),
             carried=carried,
-            clash=clash,
             facts=facts,
             row=row[order],
         )
-        self._keep(chunk, moves, starts, known, (put, taken, told), said)
+        anew = latest_of(self._comes_anew(moves), starts, segment)
+        clash = clashes(said, told, anew, starts, facts["content"][segment])
+        self._keep(chunk, moves, starts, known, _Latest(put, taken, told, anew), said)
         self._rows += len(chunk.hash)
-        return moves
+        return replace(moves, clash=clash)
+
+    def _comes_anew(self, moves: Moves) -> Bools:
+        """Stores of blocks that were gone for so long that what was said of them is forgotten."""
+        anew: Bools = (moves.change > 0) & (moves.before == 0)
+        comes = np.flatnonzero(anew)
+        anew[comes] = moves.since_taken(comes) > TAKEN_MAX
+        return anew
+
+    def lately(self, moves: Moves, rows: Ints) -> Bools:
+        """For ``rows`` of ``moves``: whether the last removal of a copy of the block is remembered."""
+        since = moves.since_taken(rows)
+        found: Bools = (since <= TAKEN_MAX) & (since != NEVER)
+        return found
 
     def answers(self, chunk: Chunk, moves: Moves, asks: Asks) -> tuple[Ints, Bools]:
         """For each ask: the copies at that time, and whether the block was there then, or lately."""
         where = np.empty(len(moves.time), np.int64)
         where[moves.time] = np.arange(len(moves.time))
         at = where[interleaved(chunk, asks)[1]]
-        seen = (moves.put[at] >= 0) | (moves.taken[at] >= 0)
-        known, facts = moves.carried[at], moves.facts
-        if len(facts):
-            lately = (facts["count"][known] > 0) | (moves.row[at] - facts["taken_row"][known] <= TAKEN_MAX)
-            seen |= (known >= 0) & lately
-        return moves.before[at], seen
+        return moves.before[at], (moves.before[at] > 0) | self.lately(moves, at)
 
     def lives(self, shelves: Ints) -> Ints:
         """The ``life`` of each of some shelves."""
@@ -129,86 +137,31 @@ class Holdings:
 
     def held(self, shelf: int, hashes: Hashes) -> Bools:
         """Which of some blocks a shelf holds, or held when it ended."""
-        first, last = np.searchsorted(self._shelf, [shelf, shelf + 1])
-        known = self._hash[first:last]
-        if not len(known):
-            return np.zeros(len(hashes), np.bool_)
-        at = np.minimum(np.searchsorted(known, hashes), len(known) - 1)
-        found: Bools = (known[at] == hashes) & (self._facts["count"][first:last][at] > 0)
-        return found
-
-    def resident(self) -> dict[tuple[int, int], tuple[int, int]]:
-        """(source, place) → (distinct blocks, copies) now."""
-        found = {}
-        for key, shelf in self.shelves.current.items():
-            first, last = np.searchsorted(self._shelf, [shelf, shelf + 1])
-            counts = self._facts["count"][first:last]
-            found[key] = int((counts > 0).sum()), int(counts.sum())
-        return found
+        there, _ = self._table.held(shelf)
+        return np.isin(hashes, there)
 
     def count(self, shelf: int) -> int:
         """Distinct blocks that a shelf holds, or held when it ended in the last step."""
-        first, last = np.searchsorted(self._shelf, [shelf, shelf + 1])
-        return int((self._facts["count"][first:last] > 0).sum())
+        return len(self._table.held(shelf)[0])
 
     def blocks(self) -> dict[tuple[int, int], tuple[Hashes, Ints]]:
         """(source, place) → the hashes it holds now, rising, and how many copies of each."""
-        found = {}
-        for key, shelf in self.shelves.current.items():
-            first, last = np.searchsorted(self._shelf, [shelf, shelf + 1])
-            counts = self._facts["count"][first:last]
-            found[key] = self._hash[first:last][counts > 0], counts[counts > 0]
-        return found
+        return {key: self._table.held(shelf) for key, shelf in self.shelves.current.items()}
+
+    def resident(self) -> dict[tuple[int, int], tuple[int, int]]:
+        """(source, place) → (distinct blocks, copies) now."""
+        return {key: (len(hashes), int(copies.sum())) for key, (hashes, copies) in self.blocks().items()}
 
     @property
     def rows(self) -> int:
-        """Rows of the table: resident, of the shelves before, and taken out lately."""
-        return len(self._hash)
+        """Blocks remembered: resident, of the shelves before, and taken out lately."""
+        return len(self._table)
 
     def check_integrity(self) -> None:
-        """Raise AssertionError where the table contradicts itself."""
-        assert len(self._shelf) == len(self._hash) == len(self._facts)
-        same = self._shelf[1:] == self._shelf[:-1]
-        assert (self._shelf[1:] >= self._shelf[:-1]).all()
-        assert (self._hash[1:][same] > self._hash[:-1][same]).all()
-        assert (self._facts["count"] >= 0).all()
-        assert set(np.unique(self._shelf).tolist()) <= self.shelves.all.keys()
+        """Raise AssertionError where what is remembered contradicts itself."""
+        self._table.check_integrity()
+        assert self._table.shelves <= self.shelves.all.keys()
         assert all(self.shelves.all[n][:2] == key for key, n in self.shelves.current.items())
-
-    def _drop(self) -> None:
-        """Let go of the blocks of shelves that are over."""
-        if self.shelves.over:
-            gone = np.isin(self._shelf, self.shelves.over)
-            self._shelf, self._hash, self._facts = self._shelf[~gone], self._hash[~gone], self._facts[~gone]
-            self.shelves.forget()
-
-    # -- the table -----------------------------------------------------------------------------------------
-
-    def _found(self, shelf: Ints, block_hash: Hashes) -> Ints:
-        """Rows of the table, -1 where it has none; the arguments are sorted by shelf."""
-        found = np.full(len(shelf), -1, np.int64)
-        if not len(shelf):
-            return found
-        numbers, firsts = np.unique(shelf, return_index=True)
-        lasts = np.append(firsts[1:], len(shelf))
-        lows, highs = (
-            np.searchsorted(self._shelf, numbers),
-            np.searchsorted(self._shelf, numbers, side="right"),
-        )
-        for first, last, low, high in zip(firsts, lasts, lows, highs, strict=True):
-            if low == high:
-                continue
-            part, wanted = self._hash[low:high], block_hash[first:last]
-            at = np.minimum(np.searchsorted(part, wanted), len(part) - 1)
-            found[first:last] = np.where(part[at] == wanted, at + low, -1)
-        return found
-
-    def _known(self, rows: Ints) -> npt.NDArray[Any]:
-        """A copy of rows of the table; -1 gives a block of which nothing is known."""
-        facts = np.zeros(len(rows), _FACTS)
-        facts["put_event"] = facts["taken_event"] = -1
-        facts[rows >= 0] = self._facts[rows[rows >= 0]]
-        return facts
 
     def _keep(
         self,
@@ -216,39 +169,24 @@ class Holdings:
         moves: Moves,
         starts: Ints,
         known: Ints,
-        latest: tuple[Ints, Ints, Ints],
+        latest: _Latest,
         said: Hashes,
     ) -> None:
         """What the chunk left, into the table; blocks taken out long ago leave it."""
         ends = np.append(starts[1:], len(moves.event)) - 1 if len(starts) else starts
-        put, taken, told = (rows[ends] for rows in latest)
-        facts, old = moves.facts.copy(), known >= 0
+        put, taken, told, anew = (rows[ends] for rows in latest)
+        facts, old = whole(moves.facts).copy().view(moves.facts.dtype), known >= 0
         facts["count"] = moves.after[ends]
-        for rows, name in ((put, "put"), (taken, "taken")):
+        spots = np.empty(len(chunk.batch), SPOT)
+        spots["position"], spots["seq"] = chunk.position[chunk.batch], chunk.seq[chunk.batch]
+        spots["event"] = chunk.index
+        for rows, name in ((put, "put"), (taken, "taken"), (told, "told")):
             have = rows >= 0
-            event = moves.event[rows[have]]
-            batch = chunk.batch[event]
-            facts[name + "_position"][have] = chunk.position[batch]
-            facts[name + "_seq"][have] = chunk.seq[batch]
-            facts[name + "_event"][have] = chunk.index[event]
+            whole(facts[name])[have] = whole(spots)[moves.event[rows[have]]]
         facts["taken_row"][taken >= 0] = moves.row[taken[taken >= 0]]
         facts["content"][told >= 0] = said[told[told >= 0]]
-        self._facts[known[old]] = facts[old]
+        facts["content"][anew > told] = 0
+        self._table.update(known[old], whole(facts)[old])
         new = ~old & ((facts["count"] > 0) | (taken >= 0))
-        self._insert(moves.shelf[ends][new], moves.hash[ends][new], facts[new], len(chunk.hash))
-
-    def _insert(self, shelf: Ints, block_hash: Hashes, facts: npt.NDArray[Any], rows: int) -> None:
-        """New rows of the table, sorted as it is; those taken out long ago leave."""
-        lows = np.searchsorted(self._shelf, shelf)
-        highs = np.searchsorted(self._shelf, shelf, side="right")
-        into = lows.copy()
-        for number in np.unique(shelf).tolist():
-            mine = shelf == number
-            low, high = int(lows[mine][0]), int(highs[mine][0])
-            into[mine] = low + np.searchsorted(self._hash[low:high], block_hash[mine])
-        oldest = self._rows + rows - TAKEN_MAX
-        stays = (self._facts["count"] > 0) | (self._facts["taken_row"] >= oldest)
-        into = np.append(0, np.cumsum(stays))[into]
-        self._shelf = np.insert(self._shelf[stays], into, shelf)
-        self._hash = np.insert(self._hash[stays], into, block_hash)
-        self._facts = np.insert(self._facts[stays], into, facts)
+        oldest = self._rows + len(chunk.hash) - TAKEN_MAX
+        self._table.insert(moves.shelf[ends][new], moves.hash[ends][new], whole(facts)[new], oldest=oldest)

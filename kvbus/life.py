@@ -7,19 +7,17 @@ makes what it holds uncertain until the block is stored again, or swept away. No
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import numpy as np
 from msgspec import Struct
 
 from kvbus.block_log import chunks
-from kvbus.chunk import CLEARED, STORED, Chunk, Chunks, Ints, Place
-from kvbus.findings import Findings
+from kvbus.chunk import CLEARED, STORED, Chunk, Chunks, Place
 from kvbus.log import EpochBegan, LogReader, SourceId
-from kvbus.rules.payload import Decoding
-from kvbus.rules.transport import Missed, Transport
-from kvbus.shelves import turns
+from kvbus.moments import Missing, Moment, moments, next_position
+from kvbus.rules.transport import Missed
 
 What = Literal["stored", "removed", "cleared", "restarted", "missed"]
 
@@ -77,34 +75,6 @@ class _Block:
         self.steps: list[tuple[int, Step]] = []
 
 
-class Moment(NamedTuple):
-    """Something in a chunk: sorted, they are as the log has them. ``turn`` as ``Missed`` counts it, ``row``
-    of events; ``rank``: an epoch begins, then something was missed, then events speak.
-    """
-
-    turn: int
-    row: int
-    epoch: int
-    rank: int
-    what: EpochBegan | Missed | int
-
-
-def moments(chunk: Chunk, names: Chunks, missed: Iterable[Missed], events: Ints) -> list[Moment]:
-    """The epochs of a chunk, what was ``missed`` and some ``events`` of it, in the order of the log."""
-    first, epochs = chunk.first_event, chunk.epoch
-    found = [
-        Moment(2 * before - 1, int(first[before]), mark.epoch, 0, mark)
-        for before, mark in chunk.marks
-        if isinstance(mark, EpochBegan)
-    ]
-    found += [Moment(2 * row, int(first[row]), int(epochs[row]), 0, row) for row in turns(chunk, names)]
-    found += [Moment(miss.turn, miss.row, miss.epoch, 1, miss) for miss in missed]
-    for event in events.tolist():
-        row = int(chunk.batch[event])
-        found.append(Moment(2 * row, event, int(epochs[row]), 2, event))
-    return sorted(found, key=lambda moment: moment[:4])
-
-
 class Lives:
     """Follows ``blocks`` through the chunks of a log. Memory: their events and the holes of the log."""
 
@@ -112,33 +82,29 @@ class Lives:
         self._names = names
         self._blocks = {block: _Block() for block in blocks}
         self._hashes = np.array(sorted(self._blocks), np.uint64)
-        unheard = Findings(0)
-        self._transport = Transport(names, unheard)
-        self._decoding = Decoding(names, unheard)
+        self._missing = Missing(names)
         self._epochs: dict[int, int] = {}
         self._holes: dict[int, tuple[int, str]] = {}
         self._missed: list[tuple[int, int, Step]] = []
         self._now = 0
-        self._next_position = 0
+        self._behind = 0
 
     def look(self, chunk: Chunk) -> None:
         """Take the next chunk."""
-        missed = [*self._transport.look(chunk), *self._decoding.look(chunk)]
+        self._behind = next_position(chunk, self._behind)
         named = chunk.event[np.isin(chunk.hash, self._hashes)]
         events = np.union1d(named, np.flatnonzero(chunk.kind == CLEARED))
-        for moment in moments(chunk, self._names, missed, events):
+        for moment in moments(chunk, self._names, self._missing.look(chunk), events):
             self._now += 1
             match moment.what:
                 case EpochBegan() as mark:
-                    self._turn(chunk, moment.turn, self._names.source_number(mark.source), mark.epoch)
+                    self._turn(chunk, moment, self._names.source_number(mark.source))
                 case Missed() as miss:
-                    self._miss(chunk, miss)
+                    self._miss(chunk, moment, miss)
                 case int(event) if moment.rank:
                     self._event(chunk, event)
                 case int(row):
-                    self._turn(chunk, moment.turn, int(chunk.source[row]), int(chunk.epoch[row]))
-        if len(chunk.position):
-            self._next_position = int(chunk.position[-1]) + 1
+                    self._turn(chunk, moment, int(chunk.source[row]))
 
     def steps(self, block: int) -> list[Step]:
         """All that happened to a block, in order, with the holes of the sources that ever named it."""
@@ -160,21 +126,21 @@ class Lives:
 
     # -- in the order of the log ---------------------------------------------------------------------------
 
-    def _turn(self, chunk: Chunk, turn: int, number: int, epoch: int) -> None:
+    def _turn(self, chunk: Chunk, moment: Moment, number: int) -> None:
         """A source's epoch begins: whatever it held is gone, unless this was known."""
-        if self._epochs.get(number) == epoch:
+        before = self._epochs.get(number)
+        if before == moment.epoch:
             return
-        began = number not in self._epochs
-        self._epochs[number] = epoch
+        self._epochs[number] = moment.epoch
         self._holes.pop(number, None)
-        if not began:
-            self._sweep("restarted", number, self._between(chunk, turn, number, epoch), gpu_only=False)
+        if before is not None:
+            self._sweep("restarted", number, self._between(chunk, moment, number), gpu_only=False)
 
-    def _miss(self, chunk: Chunk, miss: Missed) -> None:
+    def _miss(self, chunk: Chunk, moment: Moment, miss: Missed) -> None:
         if self._epochs.get(miss.source, miss.epoch) == miss.epoch:
             self._holes[miss.source] = self._now, miss.why
-        place = self._between(chunk, miss.turn, miss.source, miss.epoch)
-        self._missed.append((self._now, miss.source, Step(what="missed", note=miss.why, **place)))
+        at = self._between(chunk, moment, miss.source)
+        self._missed.append((self._now, miss.source, Step(what="missed", note=miss.why, **at)))
 
     def _event(self, chunk: Chunk, event: int) -> None:
         number = int(chunk.source[chunk.batch[event]])
@@ -234,14 +200,9 @@ class Lives:
             "received_ns": int(chunk.received_ns[row]),
         }
 
-    def _between(self, chunk: Chunk, turn: int, number: int, epoch: int) -> dict[str, Any]:
-        """Before the batch of ``turn``, or behind all of them."""
-        row = (turn + 1) // 2
-        position = int(chunk.position[row]) if row < len(chunk.position) else self._behind(chunk)
-        return {"source": self._names.sources[number], "epoch": epoch, "position": position}
-
-    def _behind(self, chunk: Chunk) -> int:
-        return int(chunk.position[-1]) + 1 if len(chunk.position) else self._next_position
+    def _between(self, chunk: Chunk, moment: Moment, number: int) -> dict[str, Any]:
+        position = moment.position(chunk, self._behind)
+        return {"source": self._names.sources[number], "epoch": moment.epoch, "position": position}
 
 
 def _removed(tier: _Tier, place: Place, at: dict[str, Any], many: int, reason: str | None) -> Step:

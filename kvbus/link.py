@@ -29,6 +29,7 @@ from kvbus.wire import (
     MESSAGE_BYTES_MAX,
     Malformed,
     ReplayEnd,
+    ReplayItem,
     hello_request,
     read_live,
     read_reply,
@@ -155,12 +156,7 @@ class Link:
                 return
             reply = read_reply(frames)
             if isinstance(reply, ReplayEnd):
-                if self._hello:
-                    if reply.info is not None:
-                        out += self.sequencer.hello(reply.info)
-                else:
-                    out += self.sequencer.ended(complete=True, info=reply.info, now_ns=time.time_ns())
-                self._hang_up(RETRY_NS)
+                self._answered(reply, out)
                 return
             if isinstance(reply, Malformed):
                 self.counts["malformed_reply"] += 1
@@ -172,18 +168,28 @@ class Link:
                 self.counts["endless_reply"] += 1
                 self._heard_ns = 0
                 return
-            batch = self._reader.read(reply.payload)
-            arrival = Arrival(
-                reply.topic if reply.topic_said else None,
-                reply.seq,
-                reply.payload,
-                time.time_ns(),
-                batch,
-                self._reader.dialect,
-                replayed=True,
-            )
             self.counts["replayed"] += 1
-            out += self.sequencer.replayed(arrival)
+            out += self.sequencer.replayed(self._arrival(reply))
+
+    def _answered(self, end: ReplayEnd, out: list[Entry | Notice]) -> None:
+        """The answer is complete."""
+        if not self._hello:
+            out += self.sequencer.ended(complete=True, info=end.info, now_ns=time.time_ns())
+        elif end.info is not None:
+            out += self.sequencer.hello(end.info)
+        self._hang_up(RETRY_NS)
+
+    def _arrival(self, reply: ReplayItem) -> Arrival:
+        batch = self._reader.read(reply.payload)
+        return Arrival(
+            reply.topic if reply.topic_said else None,
+            reply.seq,
+            reply.payload,
+            time.time_ns(),
+            batch,
+            self._reader.dialect,
+            replayed=True,
+        )
 
     def _goes_on(self, seq: int) -> bool:
         """Take note of an answer's progress; False when it goes round in circles."""

@@ -38,6 +38,12 @@ class SourceId(Struct, frozen=True, order=True):
         """The rank as reports say it: None where payloads carry none."""
         return None if self.rank < 0 else self.rank
 
+    @property
+    def engine_and_tier(self) -> tuple[str, str] | None:
+        """Both names, where the source is called ``ENGINE/TIER`` as ``record --engine`` does; else None."""
+        engine, _, tier = self.source.rpartition("/")
+        return (engine, tier) if engine and "://" not in self.source else None
+
 
 class Received(Struct, frozen=True, gc=False):
     """One batch, as it came. ``received_ns`` is our wall clock; ``replayed``: from the replay socket."""

@@ -7,14 +7,18 @@ before.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kvbus.chunk import Bools, Chunk, Hashes, Ints, numbered
+from kvbus.chunk import Bools, Chunk, Hashes, Ints
+from kvbus.names import numbered
+
+NEVER: Final = -1
+"""What did not happen, or is not known, has this for a block row of the log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,9 +62,8 @@ class Moves:
     ``event`` (row), ``time`` (rises with the log), ``change`` (1, -1; 0 for an ask), copies ``before`` and
     ``after``, ``shelf`` (number), ``hash``. ``put`` and ``taken``: the sorted row of the block's last store,
     last removal of a copy, before this row (-1: none in this chunk); ``carried``: the block's row of
-    ``facts``, what was known before the chunk (-1: nothing). ``clash``: the sorted row whose content this
-    store contradicts (-1 none; -2 that of ``facts``). ``row``: the number of the
-    block row in the log.
+    ``facts``, what was known before the chunk (-1: nothing). ``row``: the number of the block row in the log.
+    ``clash``: the sorted row whose content this store contradicts (-1: none; -2: that of ``facts``).
     """
 
     event: Ints
@@ -73,9 +76,17 @@ class Moves:
     put: Ints
     taken: Ints
     carried: Ints
-    clash: Ints
     facts: npt.NDArray[Any]
     row: Ints
+    clash: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    def since_taken(self, rows: Ints) -> Ints:
+        """For each of ``rows``, how many block rows ago a copy was removed last; ``NEVER``: none is known."""
+        taken, known = self.taken[rows], self.carried[rows]
+        before = np.full(len(rows), NEVER)
+        before[known >= 0] = self.facts["taken_row"][known[known >= 0]]
+        at = np.where(taken >= 0, self.row[taken], before)
+        return np.where(at != NEVER, self.row[rows] - at, NEVER)
 
     def in_time(self, mask: Bools) -> Ints:
         """The rows of ``mask`` as the log has them."""
@@ -131,9 +142,10 @@ def floored(change: Ints, starts: Ints, segment: Ints, begun: Ints) -> Ints:
 
 def latest_of(mask: Bools, starts: Ints, segment: Ints) -> Ints:
     """The latest row of ``mask`` in each row's segment, itself included; -1 where there is none."""
-    rows = np.arange(len(mask))
-    latest = np.maximum.accumulate(np.where(mask, rows, -1)) if len(mask) else rows
-    return np.where(latest >= starts[segment], latest, -1) if len(mask) else latest
+    if not mask.any():
+        return np.full(len(mask), -1)
+    latest = np.maximum.accumulate(np.where(mask, np.arange(len(mask)), -1))
+    return np.where(latest >= starts[segment], latest, -1)
 
 
 def earlier_of(latest: Ints, starts: Ints) -> Ints:
@@ -144,16 +156,15 @@ def earlier_of(latest: Ints, starts: Ints) -> Ints:
     return earlier
 
 
-def clashes(
-    said: Hashes, stored: Bools, starts: Ints, segment: Ints, carried: Ints, facts: npt.NDArray[Any]
-) -> tuple[Ints, Ints]:
-    """For each store that contradicts what was said of its block last, by which row; the latest telling."""
-    told = latest_of(stored & (said != 0), starts, segment)
+def clashes(said: Hashes, told: Ints, anew: Ints, starts: Ints, old: Hashes) -> Ints:
+    """For each row that contradicts what was said of its block last, by which row (``Moves.clash``).
+
+    ``said`` is a digest, 0: nothing; ``told`` the latest row that said something, ``anew`` the latest from
+    which on what was said before is forgotten (each -1: none here); ``old`` what was said before the chunk.
+    """
+    if not len(said):
+        return told
     before = earlier_of(told, starts)
-    old = np.zeros(len(said), np.uint64)
-    if len(facts):
-        old = np.where(carried >= 0, facts["content"][carried], np.uint64(0))
-    last = np.where(before >= 0, said[before], old) if len(said) else said
-    differs = stored & (said != 0) & (last != 0) & (last != said)
-    clash = np.where(differs, np.where(before >= 0, before, -2), -1)
-    return clash, told
+    last = np.where(before >= 0, said[before], old)
+    differs = (said != 0) & (last != 0) & (last != said) & (before >= anew)
+    return np.where(differs, np.where(before >= 0, before, -2), -1)

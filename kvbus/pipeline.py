@@ -16,12 +16,12 @@ from typing import Final
 
 from msgspec import Struct, field
 
-from kvbus.aggregator import Round
 from kvbus.arrival import Arrival, Limits
 from kvbus.engines import Engine, Engines, Item
 from kvbus.events import EventBatch
 from kvbus.feed import Notice
 from kvbus.log import Entry, Loss, Received, SourceId, Standing, Stray
+from kvbus.rounds import Round
 from kvbus.sequencer import Sequencer
 from kvbus.sink import Sink
 from kvbus.subscriber import Subscriber

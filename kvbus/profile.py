@@ -42,7 +42,12 @@ PROFILES: Final[Mapping[str, Profile]] = {
         Profile(
             "sglang",
             "One radix tree: no block is stored twice in a tier. Tiers speak as things happen.",
-            {"copies.again": "violation", "tier_order.turned": "off", "parent.absent": "violation"},
+            {
+                "copies.again": "violation",
+                "copies.doubtful": "unknown",
+                "tier_order.turned": "off",
+                "parent.absent": "violation",
+            },
         ),
         Profile(
             "trtllm",
@@ -70,7 +75,9 @@ PROFILES: Final[Mapping[str, Profile]] = {
             "What kvbus's own tiers promise: every change once, each block once in a tier, drains in order.",
             {
                 "copies.again": "violation",
+                "copies.doubtful": "unknown",
                 "remaining.copies": "violation",
+                "remaining.doubtful": "unknown",
                 "eviction.at_once": "violation",
                 "clock.back": "violation",
                 "parent.absent": "violation",

@@ -9,23 +9,17 @@ was cut into chunks.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from heapq import merge
 from typing import Final, Literal, NamedTuple
 
 import numpy as np
 from msgspec import Struct
 
-from kvbus.below import Below, Blind
 from kvbus.block_log import chunks
-from kvbus.chunk import REMOVED, Bools, Chunk, Chunks, Ints, Place
-from kvbus.clouds import CERTAIN, Clouds
-from kvbus.findings import Findings
-from kvbus.holdings import Holdings
+from kvbus.chunk import Bools, Chunk, Chunks, Ints, Place
+from kvbus.departures import Departed, Departures
 from kvbus.log import LogReader, SourceId
-from kvbus.moves import Asks, Moves, interleaved
-from kvbus.rules.payload import Decoding
-from kvbus.rules.transport import Transport
 
 CLASSES: Final = {
     "evicted": "its room was wanted: it is in no tier below",
@@ -73,19 +67,6 @@ class Removed(Struct, frozen=True):
     because: Why
 
 
-class _Facts(NamedTuple):
-    """Of each removed block: its copies before and after; whether a tier below holds it; whether its batch
-    leaves the tier empty; whether its count, and those below, are uncertain.
-    """
-
-    before: Ints
-    after: Ints
-    below: Bools
-    empties: Bools
-    doubtful: Bools
-    blind: Bools
-
-
 class Classified(NamedTuple):
     """The removals of a chunk: a block row each, its class (of ``CLASSES``, by number), whether it was said;
     and what its clears took, a clear's groups by number.
@@ -103,33 +84,13 @@ class Removals:
     def __init__(self, names: Chunks) -> None:
         self.counts: Counter[Why] = Counter()
         self._names = names
-        unheard = Findings(0)
-        self._transport = Transport(names, unheard)
-        self._decoding = Decoding(names, unheard)
-        self._clouds = Clouds()
-        self._blind = Blind(names)
-        self._holdings = Holdings(names)
-        self._below = Below(names)
+        self._departures = Departures(names)
 
     def look(self, chunk: Chunk) -> Classified:
         """Take the next chunk."""
-        missed = [*self._transport.look(chunk), *self._decoding.look(chunk)]
-        sky = self._clouds.over(chunk, sorted(missed, key=lambda miss: miss[:2]))
-        blind = self._blind.over(chunk, missed)
-        held = {shelf: self._holdings.count(shelf) for shelf in self._holdings.shelves.current.values()}
-        rows = np.flatnonzero((chunk.kind == REMOVED)[chunk.event])
-        asks, of_row = self._below.asks(chunk, rows)
-        moves = self._holdings.step(chunk, np.zeros(len(chunk.hash), np.uint64), asks)
-        copies, _ = self._holdings.answers(chunk, moves, asks)
-        below, unseen = np.zeros(len(rows), np.bool_), np.zeros(len(rows), np.bool_)
-        below[of_row[copies > 0]] = True
-        if asks.source is not None:
-            unseen[of_row[blind.at(asks.source, asks.event)]] = True
-        events = chunk.event[rows]
-        doubtful = sky.doubts(chunk, events, _gpu(self._names)[chunk.medium[events]]) != CERTAIN
-        before, after, empties = _counts(chunk, moves, rows, asks, held)
-        why, said = self._classes(chunk, events, _Facts(before, after, below, empties, doubtful, unseen))
-        found = Classified(rows, why, said, sorted(self._cleared(chunk), key=_place))
+        departed = self._departures.look(chunk)
+        why, said = self._classes(chunk.reason[departed.event], departed)
+        found = Classified(departed.row, why, said, sorted(self._cleared(chunk), key=_spot))
         self._count(chunk, found)
         return found
 
@@ -159,28 +120,22 @@ class Removals:
         word = None if reason < 0 else self._names.reasons.names[reason]
         return Why(self._names.sources[source], medium, _NAMES[why], "said" if said else "inferred", word)
 
-    def _classes(self, chunk: Chunk, events: Ints, facts: _Facts) -> tuple[Ints, Bools]:
-        """The class of each removed block, and whether a reason decided it."""
-        why = np.full(len(events), EVICTED)
-        why[facts.empties] = RESET
-        why[facts.blind] = UNKNOWN
-        why[facts.below] = DEMOTED
-        why[(facts.before == 0) & ~facts.doubtful] = UNKNOWN
-        given = np.array([_given(name) for name in self._names.reasons.names] + [EVICTED], np.int64)
-        given = given[chunk.reason[events]]
-        said = (chunk.reason[events] >= 0) & (facts.after == 0) & ~(facts.below & (given == EVICTED))
+    def _classes(self, reason: Ints, departed: Departed) -> tuple[Ints, Bools]:
+        """The class of each removed block, and whether its ``reason`` (by number; -1: none) decided it."""
+        why = np.full(len(reason), EVICTED)
+        why[departed.empties] = RESET
+        why[departed.blind] = UNKNOWN
+        why[departed.below] = DEMOTED
+        why[(departed.before == 0) & ~departed.doubtful] = UNKNOWN
+        given = np.array([_given(name) for name in self._names.reasons.names] + [EVICTED], np.int64)[reason]
+        said = (reason >= 0) & (departed.after == 0) & ~(departed.below & (given == EVICTED))
         why = np.where(said, given, why)
-        why[facts.after > 0] = COPY
+        why[departed.after > 0] = COPY
         return why, said
 
     def _cleared(self, chunk: Chunk) -> Iterator[Removed]:
         """What clears took, in no order."""
-        shelves = self._holdings.shelves
-        for number, clear in shelves.ended:
-            blocks = self._holdings.count(number)
-            if clear is None or not blocks:
-                continue
-            shelf = shelves.all[number]
+        for shelf, clear, blocks in self._departures.cleared():
             place: Place = self._names.places.names[shelf.place]
             row = int(np.searchsorted(chunk.position, np.uint64(clear.position)))
             yield Removed(
@@ -206,7 +161,7 @@ class Removals:
             self.counts[one.because] += one.blocks
 
 
-def _place(one: Removed) -> tuple[int, int, int]:
+def _spot(one: Removed) -> tuple[int, int, int]:
     """Where it stands; of one clear, no group before group 0."""
     return one.position, one.event, -1 if one.group is None else one.group
 
@@ -224,40 +179,6 @@ def _distinct(columns: Ints) -> Iterator[tuple[tuple[int, ...], int]]:
     _, firsts, counts = np.unique(codes, return_index=True, return_counts=True)
     for first, many in zip(firsts.tolist(), counts.tolist(), strict=True):
         yield tuple(columns[:, first].tolist()), many
-
-
-def _gpu(names: Chunks) -> Bools:
-    """For each medium by number, whether it is the GPU; at -1: no."""
-    return np.array([name == "GPU" for name in names.media.names] + [False], np.bool_)
-
-
-def _counts(
-    chunk: Chunk, moves: Moves, rows: Ints, asks: Asks, held: Mapping[int, int]
-) -> tuple[Ints, Ints, Bools]:
-    """Of each removed block row: copies before and after, and whether its batch leaves empty a shelf that
-    held several blocks when it began. ``held``: what shelves held before the chunk.
-    """
-    times = interleaved(chunk, asks)[0]
-    where = np.empty(len(moves.time), np.int64)
-    where[moves.time] = np.arange(len(moves.time))
-    at = where[times[rows]]
-    before, after, shelf = moves.before[at], moves.after[at], moves.shelf[at]
-    if not len(rows):
-        return before, after, np.zeros(0, np.bool_)
-    changed = (moves.after > 0).astype(np.int64) - (moves.before > 0)
-    order = np.lexsort((moves.time, moves.shelf))
-    span = len(moves.time) + 1
-    key = moves.shelf[order] * span + moves.time[order]
-    sums = np.append(0, np.cumsum(changed[order]))
-    base = np.array([held.get(number, 0) for number in range(int(moves.shelf.max()) + 1)], np.int64)
-    behind = np.append(times, len(moves.time))
-    batch = chunk.batch[chunk.event[rows]]
-    first = behind[chunk.first_block[chunk.first_event[batch]]]
-    last = behind[chunk.first_block[chunk.first_event[batch + 1]]]
-    begun = sums[np.searchsorted(key, shelf * span)]
-    at_first = base[shelf] + sums[np.searchsorted(key, shelf * span + first)] - begun
-    at_last = base[shelf] + sums[np.searchsorted(key, shelf * span + last)] - begun
-    return before, after, (at_first > 1) & (at_last == 0)
 
 
 def removals(log: LogReader, *, last: int | None = None) -> Counter[Why]:

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
-from kvbus.chunk import STORED, Bools, Chunk, Chunks, Ints, distinct
-from kvbus.clouds import CERTAIN, Sky
+from kvbus.chunk import STORED, Bools, Chunk, Chunks, Ints
+from kvbus.clouds import Sky
 from kvbus.findings import Findings, Group, Order, Told
-from kvbus.holdings import TAKEN_MAX, Holdings
+from kvbus.holdings import Holdings
 from kvbus.moves import Moves
+from kvbus.names import distinct
 from kvbus.rules.words import named, tier
 from kvbus.shelves import Shelf, Spot
 from kvbus.verdict import Witness, witness
@@ -39,14 +41,7 @@ class Scene:
 
     def witness(self, event: int) -> Witness:
         """An event of this chunk as evidence."""
-        chunk, batch = self.chunk, self.chunk.batch[event]
-        return witness(
-            self.names.sources[int(chunk.source[batch])],
-            int(chunk.epoch[batch]),
-            int(chunk.seq[batch]),
-            event=int(chunk.index[event]),
-            position=int(chunk.position[batch]),
-        )
+        return self.names.witness(self.chunk, int(self.chunk.batch[event]), int(self.chunk.index[event]))
 
     def witness_at(self, spot: Spot, shelf: Shelf) -> Witness:
         """An event of an earlier chunk as evidence."""
@@ -76,84 +71,59 @@ class Scene:
         return found
 
     def doubts(self, rows: Ints) -> Ints:
-        """The cloud over each of ``rows``: its number in ``sky.whys``, or ``CERTAIN``."""
+        """The cloud over each of ``rows``: its number in ``sky.whys``, or ``CERTAIN`` (``kvbus/clouds``)."""
         events = self.moves.event[rows]
         return self.sky.doubts(self.chunk, events, self.is_gpu(events))
 
     def shelf(self, row: int) -> Shelf:
         return self.holdings.shelves.all[int(self.moves.shelf[row])]
 
-    def put_before(self, row: int) -> Witness | None:
-        """The block's last store before this row."""
-        moves, at = self.moves, int(self.moves.put[row])
-        if at >= 0:
-            return self.witness(int(moves.event[at]))
-        known = int(moves.carried[row])
-        if known < 0 or moves.facts["put_event"][known] < 0:
-            return None
-        fact = moves.facts[known]
-        spot = Spot(int(fact["put_position"]), int(fact["put_seq"]), int(fact["put_event"]))
-        return self.witness_at(spot, self.shelf(row))
+    def put_before(self, row: int) -> Witness:
+        """The last store, before this row, of a block that is resident then."""
+        at = int(self.moves.put[row])
+        return self.witness(int(self.moves.event[at])) if at >= 0 else self._remembered(row, "put")
 
     def taken_before(self, row: int) -> Witness | None:
         """The block's last removal that took a copy, unless it is long ago."""
-        moves, at = self.moves, int(self.moves.taken[row])
-        if at >= 0:
-            near = moves.row[row] - moves.row[at] <= TAKEN_MAX
-            return self.witness(int(moves.event[at])) if near else None
-        known = int(moves.carried[row])
-        if known < 0 or moves.facts["taken_event"][known] < 0:
+        if not self.holdings.lately(self.moves, np.array([row]))[0]:
             return None
-        fact = moves.facts[known]
-        if moves.row[row] - fact["taken_row"] > TAKEN_MAX:
-            return None
-        spot = Spot(int(fact["taken_position"]), int(fact["taken_seq"]), int(fact["taken_event"]))
-        return self.witness_at(spot, self.shelf(row))
+        at = int(self.moves.taken[row])
+        return self.witness(int(self.moves.event[at])) if at >= 0 else self._remembered(row, "taken")
 
-    def told(self, kind: str, rows: Ints, say: Say, *, apart: bool = True) -> None:
+    def told_earlier(self, row: int) -> Witness:
+        """The last store, before this chunk, that said what the block is."""
+        return self._remembered(row, "told")
+
+    def _remembered(self, row: int, what: str) -> Witness:
+        fact = self.moves.facts[int(self.moves.carried[row])]
+        return self.witness_at(Spot(*fact[what].tolist()), self.shelf(row))
+
+    def told(self, kind: str, rows: Ints, say: Say) -> None:
         """Findings at ``rows`` of ``moves``, in log order; those of a source and medium belong together."""
         events = self.moves.event[rows]
         groups = self.event_sources()[events] * (len(self.names.media.names) + 1) + self.chunk.medium[events]
         for number in distinct(groups).tolist():
             mine = rows[groups == number]
             source, medium = divmod(number, len(self.names.media.names) + 1)
-            group = Group(kind, source, medium if apart else None)
-            self.findings.flood(group, len(mine), _Description(self, mine, say))
+            self.findings.flood(Group(kind, source, medium), len(mine), partial(self._row_told, mine, say))
 
-    def told_events(self, kind: str, events: Ints, say: Say, *, apart: bool = True) -> None:
-        """Findings at event rows ``events``, in log order."""
+    def told_events(self, kind: str, events: Ints, say: Say) -> None:
+        """Findings at event rows ``events``, in log order; those of a source and medium belong together."""
         media = len(self.names.media.names) + 1
-        groups = self.event_sources()[events] * media + (self.chunk.medium[events] + 1 if apart else 0)
+        groups = self.event_sources()[events] * media + self.chunk.medium[events]
         for number in distinct(groups).tolist():
             mine = events[groups == number]
             source, medium = divmod(number, media)
-            self.findings.flood(Group(kind, source, medium), len(mine), _EventDescription(self, mine, say))
+            self.findings.flood(Group(kind, source, medium), len(mine), partial(self._event_told, mine, say))
+
+    def _row_told(self, rows: Ints, say: Say, n: int) -> tuple[Order, Told]:
+        row = int(rows[n])
+        return self.order(int(self.moves.event[row])), say(self, row)
+
+    def _event_told(self, events: Ints, say: Say, n: int) -> tuple[Order, Told]:
+        event = int(events[n])
+        return self.order(event), say(self, event)
 
     def stores(self) -> Ints:
         """Event rows of stores."""
         return np.flatnonzero(self.chunk.kind == STORED)
-
-
-class _Description:
-    """Describes the n-th of some rows of ``moves``."""
-
-    def __init__(self, scene: Scene, rows: Ints, say: Say) -> None:
-        self._scene, self._rows, self._say = scene, rows, say
-
-    def __call__(self, n: int) -> tuple[Order, Told]:
-        row = int(self._rows[n])
-        return self._scene.order(int(self._scene.moves.event[row])), self._say(self._scene, row)
-
-
-class _EventDescription:
-    """Describes the n-th of some event rows."""
-
-    def __init__(self, scene: Scene, events: Ints, say: Say) -> None:
-        self._scene, self._events, self._say = scene, events, say
-
-    def __call__(self, n: int) -> tuple[Order, Told]:
-        event = int(self._events[n])
-        return self._scene.order(event), self._say(self._scene, event)
-
-
-__all__ = ["CERTAIN", "Say", "Scene"]

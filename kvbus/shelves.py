@@ -11,8 +11,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from kvbus.chunk import CLEARED, Bools, Chunk, Chunks, Ints, numbered
+from kvbus.chunk import CLEARED, Bools, Chunk, Chunks, Ints
 from kvbus.log import EpochBegan
+from kvbus.names import numbered
 
 NOWHERE: Final = -1
 """The shelf of a row that only asks, where there is none."""

@@ -19,8 +19,8 @@ from kvbus.telling import Telling, Told, mentioned
 CONTEXT: Final = 3
 """Events shown before and after the first ones that differ."""
 
-STORIES_MAX: Final = 2
-STORY_EVENTS_MAX: Final = 6
+LIVES_MAX: Final = 2
+LIFE_EVENTS_MAX: Final = 6
 """Blocks whose life is told, and events of a life."""
 
 
@@ -35,23 +35,7 @@ def lines(found: Comparison) -> Iterator[str]:
         if pair.parting is not None and pair.difference is not None:
             yield from _pair_lines(_Names(found, pair), pair.parting, pair.difference)
         else:
-            yield f"  {label(pair)}: {len(pair.a):,} events, in one order"
-
-
-def label(pair: Pair) -> str:
-    """An engine by its media and rank."""
-    media = "+".join(pair.media) or "no medium"
-    return media + (f" rank {pair.rank}" if pair.rank >= 0 else "")
-
-
-def place(event: Told, telling: Telling) -> str:
-    """Where an event stands, in words that other commands take."""
-    at = event.place
-    if at.line:
-        return f"line {at.line}"
-    return f"epoch {at.epoch} seq {at.seq} event {at.event} position {at.position}" + (
-        f" of {telling.voices[event.voice].told_as}" if len(telling.voices) > 1 else ""
-    )
+            yield f"  {_label(pair)}: {len(pair.a):,} events, in one order"
 
 
 class _Names:
@@ -76,33 +60,59 @@ class _Names:
 
 
 def _pair_lines(names: _Names, parting: Parting, difference: Difference) -> Iterator[str]:
-    pair, found = names.pair, names.found
-    yield f"  {label(pair)}: {_parted(pair, parting)}"
+    pair = names.pair
+    yield f"  {_label(pair)}: {_parted(pair, parting)}"
     for event in pair.a[max(0, parting.same - CONTEXT) : parting.same]:
         yield f"      = {names.a(event)}"
-    sides = (
+    yield from _sides(names, parting)
+    yield from _lives(names, parting)
+    yield f"    in all: {_total(difference)}"
+    yield from _examples(names, difference)
+
+
+def _sides(names: _Names, parting: Parting) -> Iterator[str]:
+    """What each log says where they part, and then."""
+    pair, found = names.pair, names.found
+    alike = [names.a(event) for event in parting.a] == [names.b(event) for event in parting.b]
+    for side, telling, differing, rest, word in (
         ("A", found.a, parting.a, parting.rest_a, names.a),
         ("B", found.b, parting.b, parting.rest_b, names.b),
-    )
-    alike = [names.a(event) for event in parting.a] == [names.b(event) for event in parting.b]
-    for side, telling, differing, rest, word in sides:
+    ):
         for event in differing or ():
-            where = place(event, telling) + (_batch(pair, parting, event, side) if alike else "")
+            where = _place(event, telling) + (_batch(pair, parting, event, side) if alike else "")
             yield f"    {side} > {word(event)}   ({where})"
         if not differing:
             yield f"    {side} > ends here"
         for event in rest[len(differing) : len(differing) + CONTEXT]:
             yield f"    {side}   {word(event)}"
-    yield from _stories(names, parting)
-    yield f"    in all: {total(difference)}"
-    for what, events, word in (
-        ("missing", difference.missing, names.a),
-        ("extra", difference.extra, names.b),
-        ("reordered", difference.moved, names.a),
+
+
+def _examples(names: _Names, difference: Difference) -> Iterator[str]:
+    """A few events of each way to differ."""
+    a, b = names.found.a, names.found.b
+    for what, events, telling, word in (
+        ("missing", difference.missing, a, names.a),
+        ("extra", difference.extra, b, names.b),
+        ("reordered", difference.moved, a, names.a),
     ):
-        telling = found.b if what == "extra" else found.a
         for event in islice(events, CONTEXT):
-            yield f"      {what}: {word(event)}   ({place(event, telling)})"
+            yield f"      {what}: {word(event)}   ({_place(event, telling)})"
+
+
+def _label(pair: Pair) -> str:
+    """An engine by its media and rank."""
+    media = "+".join(pair.media) or "no medium"
+    return media + (f" rank {pair.rank}" if pair.rank >= 0 else "")
+
+
+def _place(event: Told, telling: Telling) -> str:
+    """Where an event stands, in words that other commands take."""
+    at = event.place
+    if at.line:
+        return f"line {at.line}"
+    return f"epoch {at.epoch} seq {at.seq} event {at.event} position {at.position}" + (
+        f" of {telling.voices[event.voice].told_as}" if len(telling.voices) > 1 else ""
+    )
 
 
 def _parted(pair: Pair, parting: Parting) -> str:
@@ -119,7 +129,7 @@ def _batch(pair: Pair, parting: Parting, event: Told, side: str) -> str:
     return ", in the same batch as the event before" if event.batch == before.batch else ", in a new batch"
 
 
-def total(difference: Difference) -> str:
+def _total(difference: Difference) -> str:
     """The counts, in words."""
     return (
         f"{difference.missing_count:,} missing (only A has them), {difference.extra_count:,} extra (only B), "
@@ -127,24 +137,24 @@ def total(difference: Difference) -> str:
     )
 
 
-def _stories(names: _Names, parting: Parting) -> Iterator[str]:
+def _lives(names: _Names, parting: Parting) -> Iterator[str]:
     """The life of the blocks that the first differing events are about, on both sides."""
     pair = names.pair
     first = [block for event in parting.a[:1] for block in event.blocks]
     others = {other: block for block, other in pair.same_block.items()}
     first += [others[block] for event in parting.b[:1] for block in event.blocks if block in others]
-    for block in list(dict.fromkeys(first))[:STORIES_MAX]:
-        yield f"    {names.calls_a.name(block)} in A: {story(pair.a, block)}"
+    for block in list(dict.fromkeys(first))[:LIVES_MAX]:
+        yield f"    {names.calls_a.name(block)} in A: {_life(pair.a, block)}"
         if block in pair.same_block:
-            yield f"    {names.calls_a.name(block)} in B: {story(pair.b, pair.same_block[block])}"
+            yield f"    {names.calls_a.name(block)} in B: {_life(pair.b, pair.same_block[block])}"
 
 
-def story(events: Sequence[Told], block: int) -> str:
+def _life(events: Sequence[Told], block: int) -> str:
     """A block's life in a line."""
     life = [event for event in events if block in event.blocks]
     told = [f"{e.what} {e.medium} ({_short(e)}{', ' + e.reason if e.reason else ''})" for e in life]
-    more = len(told) - STORY_EVENTS_MAX
-    return ", ".join(told[:STORY_EVENTS_MAX]) + (f", and {more} events more" if more > 0 else "")
+    more = len(told) - LIFE_EVENTS_MAX
+    return ", ".join(told[:LIFE_EVENTS_MAX]) + (f", and {more} events more" if more > 0 else "")
 
 
 def _short(event: Told) -> str:

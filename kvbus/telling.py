@@ -3,7 +3,8 @@
 No times, no sequence numbers, no names of machines; media are canonical. What is left is what two runs of one
 engine have in common, so two tellings can be compared, and one can be written down (``kvbus/baseline``).
 Blocks keep the hashes of their log: ``kvbus/calls`` gives them names for people. Batches without events,
-doubles and strays are not part of the order. Nothing here compares or judges.
+doubles and strays are not part of the order; a hole in the numbers is, also where the log does not declare
+it. Nothing here compares or judges.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ CLEARED: Final = "cleared"
 RESTART: Final = "restart"
 LOST: Final = "lost"
 UNREADABLE: Final = "unreadable"
+UNDECLARED: Final = "undeclared"
+"""The reason of a hole inside an epoch that no ``Loss`` tells."""
 """What happened; an event under a tag that kvbus does not know is the tag behind a ``?``."""
 
 
@@ -45,7 +48,8 @@ class TooLongError(LogError):
 
 class Voice(Struct, frozen=True):
     """Who speaks. ``engine`` and ``tier`` are what ``record --engine`` calls a source (``ENGINE/TIER``); any
-    other is an engine of its own, without a ``tier``. ``rank`` is -1 where payloads carry none.
+    other is an engine of its own, without a ``tier``. ``rank`` is -1 where payloads carry none; ``told_as``
+    is what the log calls the source.
     """
 
     engine: str
@@ -130,6 +134,7 @@ class _Teller:
         self._name = name
         self._numbers: dict[SourceId, int] = {}
         self._epochs: dict[int, int] = {}
+        self._next_seqs: dict[int, tuple[int, int]] = {}
         self._batches = 0
 
     def take(self, at: PositionedEntry) -> None:
@@ -142,9 +147,11 @@ class _Teller:
                 self._epochs[voice] = entry.epoch
                 self._alone(voice, RESTART, Place(entry.epoch, 0, 0, at.position))
         elif isinstance(entry, Loss):
+            voice = self._voice(entry.source)
+            self._go_on(voice, entry.epoch, entry.first_seq, entry.last_seq, at.position)
             place = Place(entry.epoch, entry.first_seq, 0, at.position)
             count = entry.last_seq - entry.first_seq + 1
-            self._alone(self._voice(entry.source), LOST, place, count=count, reason=entry.reason)
+            self._alone(voice, LOST, place, count=count, reason=entry.reason)
         if len(self.events) > EVENTS_MAX:
             raise TooLongError(
                 f"{self._name} has more than {EVENTS_MAX:,} events",
@@ -156,10 +163,21 @@ class _Teller:
         events = batch.events if isinstance(batch, EventBatch) else [batch]
         voice = self._voice(entry.source)
         self._epochs.setdefault(voice, entry.epoch)
+        self._go_on(voice, entry.epoch, entry.seq, entry.seq, position)
         for index, event in enumerate(events):
             place = Place(entry.epoch, entry.seq, index, position)
             self.events.append(_told(event, voice, self._batches, place))
         self._batches += bool(events)
+
+    def _go_on(self, voice: int, epoch: int, first_seq: int, last_seq: int, position: int) -> None:
+        """Numbers of an epoch that are accounted for; those that were passed over before them are a hole."""
+        before, next_seq = self._next_seqs.get(voice, (epoch, first_seq))
+        if before != epoch:
+            next_seq = first_seq
+        if first_seq > next_seq:
+            place = Place(epoch, next_seq, 0, position)
+            self._alone(voice, LOST, place, count=first_seq - next_seq, reason=UNDECLARED)
+        self._next_seqs[voice] = epoch, max(next_seq, last_seq + 1)
 
     def _alone(self, voice: int, what: str, place: Place, *, count: int = 0, reason: str = "") -> None:
         self.events.append(Told(voice, self._batches, what, place, tokens=count, reason=reason))
@@ -174,10 +192,8 @@ class _Teller:
 
 
 def _voice(source: SourceId) -> Voice:
-    engine, slash, tier = source.source.rpartition("/")
-    if slash and engine and "://" not in source.source:
-        return Voice(engine, tier, source.rank, source.source)
-    return Voice(repr(source), "", source.rank, source.source)
+    engine, tier = source.engine_and_tier or (repr(source), "")
+    return Voice(engine, tier, source.rank, source.source)
 
 
 def _told(event: Event, voice: int, batch: int, place: Place) -> Told:
@@ -187,24 +203,31 @@ def _told(event: Event, voice: int, batch: int, place: Place) -> Told:
             batch,
             STORED,
             place,
-            canonical_medium(event.medium),
-            -1 if event.group_idx is None else event.group_idx,
-            tuple(event.block_hashes),
-            event.parent_block_hash,
-            token_count(event.token_ids),
-            event.block_size or 0,
-            event.lora_name or ("" if event.lora_id is None else str(event.lora_id)),
-            event.ownership or "",
+            medium=canonical_medium(event.medium),
+            group=-1 if event.group_idx is None else event.group_idx,
+            blocks=tuple(event.block_hashes),
+            parent=event.parent_block_hash,
+            tokens=token_count(event.token_ids),
+            size=event.block_size or 0,
+            lora=event.lora_name or ("" if event.lora_id is None else str(event.lora_id)),
+            owner=event.ownership or "",
         )
     if isinstance(event, BlockRemoved):
-        group = -1 if event.group_idx is None else event.group_idx
-        medium, reason = canonical_medium(event.medium), event.reason or ""
-        blocks, owner = tuple(event.block_hashes), event.ownership or ""
-        return Told(voice, batch, REMOVED, place, medium, group, blocks, owner=owner, reason=reason)
+        return Told(
+            voice,
+            batch,
+            REMOVED,
+            place,
+            medium=canonical_medium(event.medium),
+            group=-1 if event.group_idx is None else event.group_idx,
+            blocks=tuple(event.block_hashes),
+            owner=event.ownership or "",
+            reason=event.reason or "",
+        )
     if isinstance(event, AllBlocksCleared):
         return Told(voice, batch, CLEARED, place)
     if isinstance(event, Unrecognized):
         medium = canonical_medium(event.medium) if event.medium else ""
-        return Told(voice, batch, "?" + event.tag, place, medium)
+        return Told(voice, batch, "?" + event.tag, place, medium=medium)
     assert isinstance(event, Undecodable)
     return Told(voice, batch, UNREADABLE, place)

@@ -52,9 +52,12 @@ class Unit(Struct, frozen=True):
     events: Sequence[Told]
 
 
-def tolerances(names: Iterable[str]) -> frozenset[str]:
-    """Names as a set. Raises ``ConfigError`` for one that is none, and for two that leave no order."""
-    chosen = frozenset(name.strip() for text in names for name in text.split(","))
+def tolerances(names: str | Iterable[str]) -> frozenset[str]:
+    """Names as a set, from one text or several, with commas between. Raises ``ConfigError`` for one that is
+    none, and for two that leave no order.
+    """
+    texts = [names] if isinstance(names, str) else names
+    chosen = frozenset(name.strip() for text in texts for name in text.split(","))
     if unknown := sorted(chosen - TOLERANCES.keys()):
         raise ConfigError(
             f"nothing called {unknown[0]!r} can be ignored", next_step=f"Known are: {', '.join(TOLERANCES)}."

@@ -1,17 +1,17 @@
 """What a check answers, and the evidence it shows: verdicts, findings, witnesses.
 
 HOLDS: everything the rule speaks of was seen and obeys it. VIOLATED: named events prove that it was broken.
-UNKNOWN: what was not seen, or cannot be read, might decide it. How findings are gathered is
-``kvbus/findings``.
+UNKNOWN: what was not seen, or cannot be read, might decide it; so nothing holds of what was never heard. How
+findings are gathered is ``kvbus/findings``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from kvbus.log import SourceId
 
@@ -79,6 +79,22 @@ def overall(verdicts: Iterable[Verdict]) -> Verdict:
     """VIOLATED if any, else UNKNOWN if any, else HOLDS."""
     seen = set(verdicts)
     return "VIOLATED" if "VIOLATED" in seen else "UNKNOWN" if "UNKNOWN" in seen else "HOLDS"
+
+
+def doubted(report: Report, reasons: Sequence[str]) -> Report:
+    """The report where that was not heard at all which it is asked about, for these reasons (none: as it is):
+    no rule holds of it. What is violated stays violated.
+    """
+    if not reasons:
+        return report
+    doubts = [Finding(reason, [], level="unknown") for reason in reasons]
+    rules = [
+        rule
+        if rule.verdict == "VIOLATED"
+        else structs.replace(rule, verdict="UNKNOWN", information=[*doubts, *rule.information])
+        for rule in report.rules
+    ]
+    return Report(overall(rule.verdict for rule in rules), rules)
 
 
 def witness(

@@ -12,7 +12,6 @@ import os
 import select
 import socket
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -21,14 +20,14 @@ import msgspec
 import pyarrow as pa
 
 from kvbus.errors import LogError
-from sinks.schema import private_files
-from sinks.session import Hello, Parameter, Problem, Query, address, is_private, receive, send
+from sinks.private_files import private_files
+from sinks.question import batches, refused, run
+from sinks.session import Hello, Problem, Query, address, fallback_folder, is_private, receive, send
 
 SESSIONS_MAX: Final = 16
 IDLE_S: Final = 3600.0
 """A session nobody asks or reads for so long is ended. A reader that dies is noticed at once, not by this."""
 
-BATCH_ROWS: Final = 2048
 QUERY_BYTES_MAX: Final = 1 << 20
 
 
@@ -101,7 +100,8 @@ class Answers:
 
     def _refuse(self, peer: socket.socket) -> None:
         with contextlib.suppress(OSError):
-            _say(peer, f"{self._sessions_max} readers have this log open already")
+            busy = f"{self._sessions_max} readers have this log open already"
+            _say(peer, LogError(busy, next_step="Wait until one of them ends."))
         peer.close()
 
     def _serve(self, peer: socket.socket, cursor: duckdb.DuckDBPyConnection) -> None:
@@ -128,25 +128,15 @@ class Answers:
                 reader = run(cursor, query.sql, query.parameters)
             with contextlib.closing(reader):
                 send(peer, b"S", reader.schema.serialize())
-                for batch in _batches(reader):
+                for batch in batches(reader):
                     if _has_spoken(peer):
                         break
                     send(peer, b"B", batch.serialize())
         except (duckdb.Error, pa.ArrowException, msgspec.DecodeError, LogError) as error:
-            _say(peer, str(error))
+            _say(peer, refused(error))
             cursor.execute("SELECT 1").fetchall()  # raises if the error has cost the session its snapshot
         else:
             send(peer, b"Z")
-
-
-def run(cursor: duckdb.DuckDBPyConnection, sql: str, parameters: list[Parameter]) -> pa.RecordBatchReader:
-    """The rows of one SELECT. ``LogError`` for any other statement, ``duckdb.Error`` for a wrong one."""
-    statements = cursor.extract_statements(sql)
-    if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
-        raise LogError(
-            "only a single SELECT can be asked of a log", next_step="Export it to do more with it."
-        )
-    return cursor.sql(statements[0], params=parameters or None).to_arrow_reader(BATCH_ROWS)
 
 
 def _begin(cursor: duckdb.DuckDBPyConnection) -> None:
@@ -163,20 +153,14 @@ def _has_spoken(peer: socket.socket) -> bool:
     return bool(poll.poll(0))
 
 
-def _batches(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-    for batch in reader:
-        if batch.num_rows:
-            yield batch
-
-
-def _say(peer: socket.socket, problem: str) -> None:
-    send(peer, b"E", msgspec.json.encode(Problem(problem)))
+def _say(peer: socket.socket, refusal: LogError) -> None:
+    send(peer, b"E", msgspec.json.encode(Problem(refusal.problem, refusal.next_step)))
 
 
 def _listen(where: Path) -> socket.socket:
     if not where.parent.exists():
         where.parent.mkdir(mode=0o700)
-    if where.parent == Path(f"/tmp/kvbus-{os.getuid()}") and not is_private(where.parent):
+    if where.parent == fallback_folder() and not is_private(where.parent):
         raise LogError(
             f"{where.parent} is not a private folder of this user",
             next_step="Remove it, or use a shorter log path.",

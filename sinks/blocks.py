@@ -8,20 +8,20 @@ test holds the two together.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from kvbus.block_log import BlockRows, SourceLife
 from kvbus.chunk import KINDS, Ints
-from sinks.session import Parameter
+from sinks.question import Asked, Parameter
 
-_ROWS = """SELECT position, event, shape, unnest(hashes) AS hash FROM event_rows
+_ROWS: Final = """SELECT position, event, shape, unnest(hashes) AS hash FROM event_rows
 WHERE position BETWEEN ? AND ?"""
 
-_MISSED = """WITH life AS (SELECT * FROM (VALUES {lives}) AS life(source_id, epoch, began)),
+_MISSED: Final = """WITH life AS (SELECT * FROM (VALUES {lives}) AS life(source_id, epoch, began)),
 heard AS (
     SELECT position, source_id, epoch, seq, error,
         lag(seq) OVER (PARTITION BY source_id ORDER BY position) AS before
@@ -44,19 +44,12 @@ heard AS (
 )
 SELECT source_id, max({{'position': position, 'event': event}}) FROM missed GROUP BY source_id"""
 
-_CLEARED = """SELECT source_id, max({{'position': position, 'event': event::INTEGER}})
+_CLEARED: Final = """SELECT source_id, max({{'position': position, 'event': event::INTEGER}})
 FROM event_rows JOIN batches USING (position) WHERE shape IN ({clears}) AND position <= {last}
 GROUP BY source_id"""
 
-NO_SHAPE = (-1,)
-
-
-class Asked(Protocol):
-    """Where rows come from."""
-
-    def query(self, sql: str, parameters: Sequence[Parameter] = (), /) -> Iterator[pa.RecordBatch]: ...
-
-    def rows(self, sql: str, parameters: Sequence[Parameter] = (), /) -> list[tuple[Any, ...]]: ...
+NO_SHAPE: Final = (-1,)
+"""In place of an empty list, which SQL has not."""
 
 
 def naming_filter(naming: Sequence[int]) -> str:
@@ -65,7 +58,7 @@ def naming_filter(naming: Sequence[int]) -> str:
     return f"(len(hashes) = 0 OR list_has_any(hashes, [{hashes}]::UBIGINT[]))"
 
 
-def block_rows(asked: Asked, first: int, last: int, part: int, parts: int) -> BlockRows:
+def block_rows(asked: Asked, first: int, last: int, *, part: int, parts: int) -> BlockRows:
     """See ``BlockLog.block_rows``."""
     sql = _ROWS if parts == 1 else f"SELECT * FROM ({_ROWS}) WHERE hash % {parts} = {part}"
     batches = list(asked.query(sql, [first, last]))

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from kvbus.columns import Tables
 from kvbus.errors import LogError
-from sinks.schema import private_files
+from sinks.private_files import private_files
 
 ORDER: Final = (
     "sources",
@@ -32,7 +32,7 @@ ORDER: Final = (
     "violation_rows",
     "witnesses",
 )
-
+"""Tables in the order in which a transaction fills them."""
 
 STEPS: Final = 4
 """Inserts that make a full transaction: fewer leave more for its end, each has a fixed price."""

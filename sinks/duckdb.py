@@ -25,7 +25,9 @@ from sinks import schema, violations
 from sinks.answers import Answers
 from sinks.committer import Committer
 from sinks.ledger import RECENT_BYTES_MAX, RECENT_MAX, Ledger
+from sinks.private_files import private_files
 from sinks.reader import DuckDBReader, open_log
+from sinks.rows import SOURCES, sources_of
 from sinks.session import somebody_answers
 
 __all__ = ["DuckDBLog", "DuckDBReader", "open_log"]
@@ -126,7 +128,7 @@ class DuckDBLog:
             self._committer.close()
             if self._answers is not None:
                 self._answers.close()
-            with schema.private_files():
+            with private_files():
                 self._connection.close()
 
     def __enter__(self) -> Self:
@@ -149,7 +151,7 @@ def _open(
         connection = schema.connect(threads=threads, memory_limit=memory_limit)
         try:
             connection.execute("SET wal_autocheckpoint = ?", [wal_limit])
-            with schema.private_files():
+            with private_files():
                 schema.attach(connection, path, read_only=False)
             return connection
         except LogLockedError as error:
@@ -183,12 +185,7 @@ def _where_it_stands(
     connection: duckdb.DuckDBPyConnection,
 ) -> tuple[dict[SourceId, int], dict[tuple[SourceId, int], int], dict[SourceId, Standing]]:
     """The sources and their numbers, the next seq of every epoch, and where each source stands."""
-    by_id = {
-        number: SourceId(source, topic, -1 if rank is None else rank, instance)
-        for number, source, topic, rank, instance in connection.execute(
-            "SELECT source_id, source, topic_raw, rank, instance FROM sources"
-        ).fetchall()
-    }
+    by_id = sources_of(connection.execute(SOURCES).fetchall())
     next_seqs: dict[tuple[SourceId, int], int] = {}
     standings: dict[SourceId, Standing] = {}
     lasts = _lasts(connection)

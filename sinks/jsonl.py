@@ -35,7 +35,7 @@ class JsonlLog:
         self.path = Path(path)
         self._flush_s = flush_s
         self._flushed = time.monotonic()
-        self._file = _open(self.path)
+        self._file = _writing(self.path)
         self._failure: OSError | None = None
         try:
             standings = Standings()
@@ -114,14 +114,14 @@ class JsonlLog:
 
 
 class JsonlReader:
-    """A ``LogReader`` on the whole entries the file holds now; what is appended later is not seen."""
+    """A ``LogReader`` on the whole entries the file holds now; what is appended later is not seen.
+
+    It keeps hold of the file, so as to know it again each time it is read.
+    """
 
     def __init__(self, path: Path, /) -> None:
         self.path = path
-        try:
-            self._file = path.open("rb")
-        except OSError as error:
-            raise _unreadable(path, error) from error
+        self._file = _reading(path)
         try:
             self._end = self._count = 0
             for end, entry in _whole_entries(self._file, path):
@@ -135,10 +135,14 @@ class JsonlReader:
         return self._count
 
     def entries(self, first: int = 0, last: int | None = None) -> Iterator[PositionedEntry]:
-        """Entries in order, read from the file's beginning each time."""
+        """Entries in order, read from the file's beginning each time. Raises ``LogError`` where the file is
+        gone, or another by now.
+        """
         upto = self._count if last is None or last >= self._count else last
         position = 0
-        with self.path.open("rb") as file:
+        with _reading(self.path) as file:
+            if not os.path.sameopenfile(file.fileno(), self._file.fileno()):
+                raise LogError(f"{self.path} is another file by now", next_step="Open the log again.")
             for end, entry in _whole_entries(file, self.path):
                 if position > upto or end > self._end:
                     return
@@ -147,6 +151,7 @@ class JsonlReader:
                 position += isinstance(entry, Received)
 
     def close(self) -> None:
+        """Let go of the file."""
         self._file.close()
 
 
@@ -155,7 +160,14 @@ def open_log(path: str | os.PathLike[str], /) -> JsonlReader:
     return JsonlReader(Path(path))
 
 
-def _open(path: Path) -> BinaryIO:
+def _reading(path: Path) -> BinaryIO:
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
+def _writing(path: Path) -> BinaryIO:
     try:
         number = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:

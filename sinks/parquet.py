@@ -10,6 +10,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -65,12 +66,22 @@ def _write(entries: Iterator[Entry], folder: Path) -> None:
                 rows = _rows(connection, f"SELECT * FROM {name} ORDER BY {order}")
                 if rows.num_rows:
                     writers[name].write_table(rows)
+            # Shapes stay: a later chunk's events may have one of them, which is told once.
             for name in ("sources", "epochs", "batches", "event_rows", "event_extras", "losses", "strays"):
                 connection.execute(f"DELETE FROM {name}")
     finally:
-        for writer in writers.values():
-            writer.close()
         connection.close()
+        with ExitStack() as closing_all:
+            for writer in writers.values():
+                closing_all.callback(_close, writer)
+
+
+def _close(writer: pq.ParquetWriter) -> None:
+    """Where it cannot be, that is its end all the same: it would try again when it is let go, and say so."""
+    try:
+        writer.close()
+    finally:
+        writer.is_open = False
 
 
 def _rows(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:

@@ -9,18 +9,17 @@ version is refused, never migrated by guess.
 
 from __future__ import annotations
 
-import os
 import re
 import secrets
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 import duckdb
 
 from kvbus.errors import LogError, LogLockedError, LogVersionError
+from sinks.private_files import private_files
+from sinks.question import DAMAGED
+from sinks.spilled import folder_of
 from sinks.views import ADDED, VIEWS
 
 VERSION: Final = 2
@@ -115,7 +114,7 @@ def attach(connection: duckdb.DuckDBPyConnection, path: Path, *, read_only: bool
     try:
         connection.execute(f"ATTACH {_quoted(path)} AS log (TYPE duckdb, {options})")
         connection.execute("USE log")
-        connection.execute(f"SET temp_directory = {_quoted(path.with_name(path.name + '.tmp'))}")
+        connection.execute(f"SET temp_directory = {_quoted(folder_of(path))}")
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")
     except duckdb.Error as error:
@@ -185,8 +184,10 @@ def _step_up(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
 def _check_version(connection: duckdb.DuckDBPyConnection, path: Path) -> int:
     try:
         rows = connection.execute("SELECT value FROM log.meta WHERE key = 'schema_version'").fetchall()
-    except duckdb.Error:
+    except (duckdb.CatalogException, duckdb.BinderException):  # it has no such table, or another one
         rows = []
+    except duckdb.Error as error:
+        raise damaged(path, error) from error
     return check_version(rows[0][0] if rows else None, path)
 
 
@@ -195,7 +196,7 @@ def check_version(found: str | None, path: Path) -> int:
     if found is None:
         raise LogError(
             f"{path} is a DuckDB file, but not a kvbus log",
-            next_step="Name a log that kvbus made, or a file that does not exist yet.",
+            next_step="Name a log that kvbus made; to write a new one, a file that does not exist yet.",
         )
     if found not in READABLE:
         newer = found.isdecimal() and int(found) > VERSION
@@ -221,7 +222,7 @@ def refusal(path: Path, error: Exception) -> LogError:
     if "not a valid DuckDB database" in text:
         return LogError(
             f"{path} is not a DuckDB file" + (" (it is empty)" if _is_empty(path) else ""),
-            next_step="Name a log that kvbus made, or a file that does not exist yet.",
+            next_step="Name a log that kvbus made; to write a new one, a file that does not exist yet.",
         )
     return LogError(
         f"{path} cannot be opened: {text.splitlines()[0] if text else error!r}",
@@ -232,8 +233,7 @@ def refusal(path: Path, error: Exception) -> LogError:
 def damaged(path: Path, error: Exception) -> LogError:
     """What to say of a log that cannot be read, or contradicts itself."""
     what = f"no source {error}" if isinstance(error, KeyError) else str(error).splitlines()[0]
-    step = "Use a copy, or import what `kvbus replay --json --until POSITION` still reads."
-    return LogError(f"{path} is damaged: {what}", next_step=step)
+    return LogError(f"{path} is damaged: {what}", next_step=DAMAGED)
 
 
 def _is_empty(path: Path) -> bool:
@@ -245,25 +245,3 @@ def _is_empty(path: Path) -> bool:
 
 def _quoted(path: Path) -> str:
     return "'" + str(path).replace("'", "''") + "'"
-
-
-_UMASK_LOCK = threading.Lock()
-_UMASKS: list[int] = []
-
-
-@contextmanager
-def private_files() -> Iterator[None]:
-    """Files made in here are for their owner alone: DuckDB and ZeroMQ take no mode.
-
-    The umask belongs to the process: threads inside at the same time share it, the last to leave restores it.
-    """
-    with _UMASK_LOCK:
-        _UMASKS.append(os.umask(0o077))
-    try:
-        yield
-    finally:
-        with _UMASK_LOCK:
-            first = _UMASKS[0]
-            _UMASKS.pop()
-            if not _UMASKS:
-                os.umask(first)

@@ -7,7 +7,7 @@ that many bytes::
     recorder → reader   H {"pid": …}          at once: whom one speaks to
     reader → recorder   Q {"sql": …, "parameters": […]}
     recorder → reader   S schema  B batch  B batch …  Z     Arrow IPC messages, then the end
-                        E {"problem": …}                    instead of any of these, and the end
+                        E {"problem": …, "next_step": …}    instead of any of these, and the end
 
 Every Q gets one Z or E; a Q that comes in the middle of an answer cuts it short.
 
@@ -30,6 +30,7 @@ import msgspec
 import pyarrow as pa
 
 from kvbus.errors import LogError, LogLockedError
+from sinks.question import Parameter
 
 FRAME: Final = struct.Struct(">Ic")
 FRAME_MAX: Final = 1 << 31
@@ -38,8 +39,6 @@ ADDRESS_MAX: Final = 107
 
 HELLO_WAIT_S: Final = 5.0
 HELLO_BYTES_MAX: Final = 1 << 16
-
-Parameter = int | float | str | None
 
 
 class Hello(msgspec.Struct, frozen=True):
@@ -53,6 +52,7 @@ class Query(msgspec.Struct, frozen=True):
 
 class Problem(msgspec.Struct, frozen=True):
     problem: str
+    next_step: str = "Ask another way; the log itself is untouched."
 
 
 def address(path: Path) -> Path:
@@ -61,7 +61,12 @@ def address(path: Path) -> Path:
     if len(os.fsencode(beside)) <= ADDRESS_MAX:
         return beside
     name = hashlib.sha256(os.fsencode(path)).hexdigest()[:32]
-    return Path(f"/tmp/kvbus-{os.getuid()}") / f"{name}.sock"
+    return fallback_folder() / f"{name}.sock"
+
+
+def fallback_folder() -> Path:
+    """Where the addresses are of logs whose paths are too long."""
+    return Path(f"/tmp/kvbus-{os.getuid()}")
 
 
 def is_private(folder: Path) -> bool:
@@ -108,6 +113,8 @@ def somebody_answers(path: Path) -> bool:
         Session(path).close()
     except LogLockedError:
         return False
+    except LogError:  # it listens, and refuses one more reader
+        return True
     return True
 
 
@@ -190,7 +197,7 @@ class Session:
 
 def _problem(path: Path, body: bytearray) -> LogError:
     try:
-        problem = msgspec.json.decode(body, type=Problem).problem
+        found = msgspec.json.decode(body, type=Problem)
     except msgspec.DecodeError:
-        problem = "an answer that is none"
-    return LogError(f"{path}: {problem}", next_step="Ask another way; the log itself is untouched.")
+        found = Problem("an answer that is none")
+    return LogError(f"{path}: {found.problem}", next_step=found.next_step)

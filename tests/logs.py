@@ -18,6 +18,7 @@ from kvbus.events import (
     tokens,
 )
 from kvbus.log import Entry, EpochBegan, Loss, Received, SourceId, Standing, Stray
+from sinks.duckdb import DuckDBReader
 
 A = SourceId("tcp://127.0.0.1:5557", b"kv@a", 0)
 B = SourceId("tcp://127.0.0.1:5557", b"kv@b", 1)
@@ -64,6 +65,11 @@ def of_capture(path: Path, *, source: str = "capture") -> Iterator[Received]:
         rank = batch.data_parallel_rank if isinstance(batch, EventBatch) else None
         stream = SourceId(source, topic, -1 if rank is None else rank)
         yield Received(stream, epoch, seq, payload, record.received_ns, False, batch, reader.dialect)
+
+
+def is_live(reader: DuckDBReader) -> bool:
+    """Whether it reads through the process that writes the log."""
+    return "as process" in reader.describe()
 
 
 def everything() -> list[Entry]:

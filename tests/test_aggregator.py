@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from kvbus.aggregator import PATIENCE, Aggregator, Round, emitted
+from kvbus.aggregator import PATIENCE, Aggregator
 from kvbus.events import BlockRemoved, EventBatch, Undecodable
 from kvbus.log import Entry, EpochBegan, LastBatch, Loss, Received, SourceId, Standing, Stray
+from kvbus.rounds import Round, emitted
 from sinks.ledger import Ledger, Standings
 
 TIERS = ("cpu", "fs", "s3")

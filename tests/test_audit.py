@@ -15,7 +15,7 @@ from kvbus.log import PositionedEntry
 from kvbus.rules import RULES
 from kvbus.rules.table import UnknownRuleError
 from kvbus.testing import history
-from kvbus.verdict import Report, RuleVerdict, overall
+from kvbus.verdict import Report, RuleVerdict, doubted, overall
 from tests.test_residency import CAPTURES
 
 Entries = Callable[[str], list[PositionedEntry]]
@@ -77,6 +77,27 @@ def test_the_worst_answer_wins() -> None:
     assert overall(["UNKNOWN", "VIOLATED", "HOLDS"]) == "VIOLATED"
     mixed = audit(history("lost(3,late_join) g:+a | clear | g:-a"), ["sequence", "refcount"])
     assert ([rule.verdict for rule in mixed.rules], mixed.verdict) == (["UNKNOWN", "VIOLATED"], "VIOLATED")
+
+
+@pytest.mark.parametrize("log", ["", "lost(3,late_join)"])
+def test_what_was_not_seen_holds_nothing(log: str) -> None:
+    """Before the first batch, be something declared lost or not, every rule is UNKNOWN and says why."""
+    report = audit(history(log))
+    assert report.verdict == "UNKNOWN"
+    assert {rule.verdict for rule in report.rules} == {"UNKNOWN"}
+    assert all("no batch was seen" in rule.information[0].because for rule in report.rules)
+    assert audit(history("."), ["refcount"]).verdict == "HOLDS"
+
+
+def test_doubt_leaves_proof_alone() -> None:
+    """Where something was not heard, what held is UNKNOWN for that reason; a violation stays one."""
+    report = audit(history("g:-a"), ["sequence", "refcount"])
+    found = doubted(report, ["q was not heard"])
+    assert found.verdict == "VIOLATED"
+    assert [rule.verdict for rule in found.rules] == ["UNKNOWN", "VIOLATED"]
+    assert [finding.because for finding in found.rules[0].information] == ["q was not heard"]
+    assert found.rules[1] == report.rules[1]
+    assert doubted(report, []) == report
 
 
 def test_rules_are_chosen_by_name() -> None:

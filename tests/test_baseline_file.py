@@ -44,3 +44,13 @@ def test_trouble_with_files_is_told(tmp_path: Path) -> None:
     ):
         with pytest.raises(BaselineError, match=why):
             attempt()
+
+
+def test_a_link_is_written_through(tmp_path: Path) -> None:
+    """A baseline that is a link leads to the new one afterwards, and is still a link."""
+    file, link = tmp_path / "x.baseline", tmp_path / "link"
+    save(file, tell("+a"))
+    link.symlink_to(file)
+    save(link, tell("+a | -a"))
+    assert link.is_symlink()
+    assert compare(tell("+a | -a"), load(file)).same

@@ -66,6 +66,7 @@ def test_violations_are_in_the_log(tmp_path: Path) -> None:
         """SELECT kind, count(*) FROM witnesses JOIN events USING (position, event) GROUP BY kind""",
     ) == [("BlockRemoved", 4)]
     assert (checking.report().verdict, checking.violation_count) == ("VIOLATED", 2)
+    assert checking.sources == {"engine"}
 
 
 def test_what_is_right_leaves_nothing(tmp_path: Path, captures: Path) -> None:

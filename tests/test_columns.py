@@ -152,7 +152,7 @@ def test_what_events_say_alike_is_kept_once() -> None:
 
 def test_shapes_without_end_are_forgotten_not_mixed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stream of ever new media keeps a bounded memory, and every row still finds its own shape."""
-    monkeypatch.setattr("kvbus.columns.SHAPES_MAX", 10)
+    monkeypatch.setattr("kvbus.event_columns.SHAPES_MAX", 10)
     check([received(A, seq, removed(1, medium=f"m{seq % 37}")) for seq in range(200)])
 
 

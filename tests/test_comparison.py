@@ -20,6 +20,15 @@ from tests.tellings import pair, renamed, tell, versus, without
 CAPTURES = ("vllm032_kvmanager_oracle", "vllm032_restart", "vllm011_gpu_int", "sglang0523_radix")
 
 
+def test_a_hole_that_nothing_declares_is_a_difference() -> None:
+    """Whatever fell into it: the same events around it are not the same order, unless holes are ignored."""
+    assert not versus("+a | +b", "+a | gap(1) +b").same
+    assert not versus("+a | lost(1) +b", "+a | gap(1) +b").same
+    assert versus("+a | gap(1) +b", "+a | gap(1) +b").same
+    assert versus("+a | +b", "+a | gap(1) +b", "losses").same
+    assert versus("+a | lost(1) +b", "+a | gap(1) +b", "reasons").same
+
+
 @settings(deadline=None)
 @given(histories(), st.integers(1, 2**64 - 1))
 def test_hashes_and_names_are_no_difference(entries: list[Entry], mask: int) -> None:

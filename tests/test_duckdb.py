@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import duckdb
@@ -22,10 +22,10 @@ import pytest
 from kvbus.errors import KvbusError, LogError, LogLockedError, LogVersionError
 from kvbus.events import EventBatch, canonical_medium
 from kvbus.log import Entry, Received
-from sinks.answers import Answers
+from sinks.answers import SESSIONS_MAX, Answers
 from sinks.duckdb import DuckDBLog, DuckDBReader, open_log
 from sinks.session import Session, address
-from tests.logs import A, everything, numbered, of_capture, received, removed, stored
+from tests.logs import A, everything, is_live, numbered, of_capture, received, removed, stored
 
 ROOT = Path(__file__).resolve().parent.parent
 DOC = ROOT / "docs" / "log-schema.md"
@@ -250,10 +250,10 @@ def test_a_killed_recorders_socket_disturbs_nobody(tmp_path: Path, captures: Pat
         process.wait(10)
     assert address(path).exists()
     with open_log(path) as reader:
-        assert not reader.is_live
+        assert not is_live(reader)
         count = reader.batch_count()
     with DuckDBLog(path) as log, open_log(path) as reader:
-        assert reader.is_live
+        assert is_live(reader)
         assert reader.batch_count() == count == log.batch_count
     assert not address(path).exists()
 
@@ -319,6 +319,30 @@ def test_two_recorders_exclude_each_other(tmp_path: Path, captures: Path) -> Non
         with pytest.raises(LogLockedError, match="being recorded by another process"):
             DuckDBLog(path, lock_wait_s=30)
         assert time.monotonic() - began < 20
+
+
+def test_a_recorder_with_too_many_readers_is_one_still(tmp_path: Path, captures: Path) -> None:
+    """A second recorder is told of the first one also while that takes no more readers."""
+    path = tmp_path / "log.duckdb"
+    with writing(path, captures / "vllm032_gpu_int.frames") as process, ExitStack() as readers:
+        assert said(process) == "ready"
+        for _ in range(SESSIONS_MAX):
+            readers.enter_context(closing(Session(path)))
+        with pytest.raises(LogLockedError, match="being recorded by another process"):
+            DuckDBLog(path, lock_wait_s=0)
+
+
+def test_a_wrong_question_is_answered_alike_by_file_and_recorder(tmp_path: Path) -> None:
+    """What DuckDB says of it, in one line, without the drawing of the place."""
+    path, problems = tmp_path / "log.duckdb", []
+    with DuckDBLog(path), open_log(path) as live:
+        with pytest.raises(LogError) as said_live:
+            live.rows("SELECT poistion FROM batches")
+        problems.append(said_live.value.problem.removeprefix(f"{path}: "))
+    with open_log(path) as direct, pytest.raises(LogError) as said_direct:
+        direct.rows("SELECT poistion FROM batches")
+    assert [*problems, said_direct.value.problem] == [said_direct.value.problem] * 2
+    assert "\n" not in said_direct.value.problem
 
 
 HOLDER = """
@@ -441,7 +465,7 @@ def test_readers_of_a_log_that_grows_see_one_state_each(tmp_path: Path, captures
         readers = []
         for _ in range(5):
             reader = open_log(path)
-            assert reader.is_live
+            assert is_live(reader)
             readers.append(reader)
             counts.append(reader.batch_count())
             time.sleep(0.05)
@@ -488,13 +512,13 @@ def test_only_selects_pass(tmp_path: Path) -> None:
         sink.write(everything())
         sink.flush()
         with open_log(path) as live:
-            assert live.is_live
+            assert is_live(live)
             for sql in bad:
                 with pytest.raises(LogError):
                     live.rows(sql)
             assert live.rows("SELECT count(*) FROM batches WHERE seq = ?", [4]) == [(1,)]
     with open_log(path) as direct:
-        assert not direct.is_live
+        assert not is_live(direct)
         for sql in bad:
             with pytest.raises(LogError):
                 direct.rows(sql)
@@ -591,7 +615,7 @@ def test_closing_ends_sessions_in_the_middle_of_an_answer(tmp_path: Path) -> Non
     for session in (reading, idle, busy):
         session.close()
     with open_log(path) as reader:
-        assert not reader.is_live
+        assert not is_live(reader)
 
 
 def test_a_later_query_ends_an_earlier_one(tmp_path: Path) -> None:
@@ -624,7 +648,7 @@ def test_a_path_too_long_for_a_socket_has_another(tmp_path: Path) -> None:
         sink.write(everything())
         sink.flush()
         with open_log(path) as reader:
-            assert reader.is_live
+            assert is_live(reader)
             assert [(found.position, found.entry) for found in reader.entries()] == numbered(everything())
     assert not where.exists()
 
@@ -640,7 +664,7 @@ def test_a_log_is_found_by_any_of_its_names(tmp_path: Path, monkeypatch: pytest.
         sink.flush()
         for name in (Path("log.duckdb"), link, path):
             with open_log(name) as reader:
-                assert reader.is_live
+                assert is_live(reader)
                 assert reader.batch_count() == 8
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from kvbus.aggregator import Round
 from kvbus.engines import Engine, Engines, Item
 from kvbus.events import EventBatch
 from kvbus.feed import Notice
 from kvbus.log import Entry, LastBatch, Received, SourceId, Standing
+from kvbus.rounds import Round
 
 SECOND = 1_000_000_000
 TIERS = Engine(("e/cpu", "e/fs"), lateness_s=1.0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from msgspec import structs
 
@@ -59,6 +61,10 @@ def test_what_never_happened_is_told() -> None:
         order("+a", ("moved", "a"))
     with pytest.raises(StepError):
         order("+a", ("cleared", "a"))
+    others: list[Any] = ["stored", None, [("stored", "a")]]
+    for other in others:
+        with pytest.raises(StepError, match="is nothing that can happen"):
+            order("+a", other)
 
 
 def test_tiers_in_their_order() -> None:
@@ -73,6 +79,14 @@ def test_tiers_in_their_order() -> None:
     ]
     assert fault_of_tiers(events, ["s3", "fs"]) is None
     assert fault_of_tiers(events, ["fs", "s3"]) is not None
+
+
+def test_what_is_no_name_of_a_tier() -> None:
+    """A list of tiers where each is expected by itself is refused."""
+    wrong: list[Any] = [("GPU", "CPU"), None]
+    for tier in wrong:
+        with pytest.raises(StepError, match="is no name of a tier"):
+            fault_of_tiers(tell("g:+a").events, [tier])
 
 
 def test_tiers_with_nothing_to_judge() -> None:
@@ -90,6 +104,10 @@ def test_capacities() -> None:
     assert capacities(None, None, one) == {}
     with pytest.raises(StepError, match="which of CPU, STORAGE"):
         capacities(2, None, two)
+    wrong: list[Any] = ["2", 0, -1, True, 2.5, {"CPU": "2"}]
+    for capacity in wrong:
+        with pytest.raises(StepError, match="is no number of blocks"):
+            capacities(capacity, None, one)
     assert fault_of_silence(one, {"CPU": 2}) is None
     assert fault_of_silence(one, {"STORAGE": 2}) is not None
     assert fault_of_silence((), capacities(2, None, ())) is not None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kvbus.findings import Findings, Group
 from kvbus.verdict import Level
 
@@ -52,6 +54,17 @@ def test_a_flood_costs_a_number() -> None:
     findings.flood(Group("refcount.below", 0), 1_000_000, describe)  # type: ignore[arg-type]
     assert counts(findings) == 1_000_000
     assert described == [0, 1, 2]
+
+
+def test_the_groups_found_first_in_the_log_keep_examples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever rule looked first, and whoever has which number: the bound keeps what the log has first."""
+    monkeypatch.setattr("kvbus.findings.GROUPS_MAX", 2)
+    findings = Findings()
+    for position, source in [(5, 0), (3, 1), (9, 2), (4, 3), (6, 0), (7, 1)]:
+        findings.add(Group("refcount.below", source), (position, 0), f"at {position}", [])
+    told = findings.listed(violation, "refcount")["violation"]
+    assert [order for order, _ in told] == [(3, 0), (4, 0), (7, 0)]
+    assert counts(findings) == 6
 
 
 def test_what_a_profile_switches_off_is_not_told() -> None:

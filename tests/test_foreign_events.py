@@ -96,6 +96,10 @@ def test_strings_and_integers_are_keys_too() -> None:
         SimpleNamespace(medium="CPU", removed=False),
         offloaded([("a", 1)]),
         offloaded([""]),
+        offloaded([True]),
+        SimpleNamespace(keys="abc", medium="CPU", removed=False),
+        SimpleNamespace(keys=b"abc", medium="CPU", removed=False),
+        SimpleNamespace(block_hashes=bytearray(b"abc"), medium="CPU", removed=False),
         offloaded([2**64]),
         offloaded([key(b"one of 8 bytes", 0), key(b"two of 8 bytes", 0)]),
         Progress(3),
@@ -105,3 +109,10 @@ def test_what_cannot_be_read_is_refused(event: object) -> None:
     """A test must not pass because an event was passed over."""
     with pytest.raises(ForeignEventError):
         read_events([event], Keys())
+
+
+@pytest.mark.parametrize("given", [offloaded(["a"]), "stored", b"", None, events("c:+a")[0]])
+def test_a_single_event_is_no_list(given: object) -> None:
+    """One event, a text and nothing at all are refused with what to do, not iterated."""
+    with pytest.raises(ForeignEventError, match=r"Put a single event into a list: \[event\]"):
+        read_events(given, Keys())  # type: ignore[arg-type]

@@ -132,3 +132,18 @@ def test_another_file_is_left_alone(text: str, tmp_path: Path) -> None:
         with pytest.raises(LogError):
             opening(path)
     assert path.read_text() == text
+
+
+def test_a_file_that_is_another_by_now_is_not_read_on(tmp_path: Path) -> None:
+    """A reader sees the log that it opened: where the file was removed or replaced since, it says so."""
+    path = tmp_path / "log.jsonl"
+    written(path)
+    reader = open_log(path)
+    path.rename(tmp_path / "old.jsonl")
+    with pytest.raises(LogError, match="No such file"):
+        list(reader.entries())
+    with JsonlLog(path) as log:
+        log.write(everything()[:1])
+    with pytest.raises(LogError, match="another file"):
+        list(reader.entries())
+    reader.close()

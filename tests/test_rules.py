@@ -50,7 +50,6 @@ def test_every_rule_says_what_it_is() -> None:
 def test_numbers_without_a_hole_hold() -> None:
     """Each source counts for itself, and an empty batch counts too."""
     assert judged("sequence", "@p g:+a | @q g:+a | @q . | @p g:-a").verdict == "HOLDS"
-    assert judged("sequence", []).verdict == "HOLDS"
 
 
 @pytest.mark.parametrize(
@@ -355,6 +354,65 @@ def test_old_removals_are_forgotten_and_the_violation_stays() -> None:
     assert places(verdict) == [[(0, 22, 0)]]
 
 
+# -- what was missed -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rule", "seen", "missed"),
+    [
+        ("copies", "g:+a | g:+a", "g:+a | gap(1) g:+a"),
+        ("remaining", "g:+a,a | g:-a", "g:+a | gap(1) g:+a | g:-a"),
+        ("clear", "clear | clear | clear", "clear | gap(1) clear | clear"),
+    ],
+)
+def test_the_strictest_profile_convicts_nobody_on_suspicion(rule: str, seen: str, missed: str) -> None:
+    """What is a violation where all was seen is none where a store or a removal may have been missed."""
+    (proved,) = audit(history(seen), [rule], profile="kvbus").rules
+    (doubted,) = audit(history(missed), [rule], profile="kvbus").rules
+    assert (proved.verdict, doubted.violation_count) == ("VIOLATED", 0)
+    assert doubted.verdict == ("HOLDS" if rule == "clear" else "UNKNOWN")
+
+
+def test_a_clear_storm_begins_anew_after_what_was_missed() -> None:
+    """Three clears in a row after a hole are a storm again."""
+    (clear,) = audit(history("clear | gap(1) clear | clear | clear"), ["clear"], profile="kvbus").rules
+    assert [[w.position for w in v.witnesses] for v in clear.violations] == [[1, 3]]
+
+
+def test_an_endpoint_without_a_rank_is_called_so() -> None:
+    """Payloads that carry no rank are of none, not of rank -1."""
+    assert "from the endpoint of no rank" in told(judged("rank", "@p . | @p#1 ."))
+
+
+# -- silence -------------------------------------------------------------------------------------------------
+
+
+def heard(text: str, *seconds: int) -> list[PositionedEntry]:
+    """A history whose batches are heard so many seconds after its first."""
+    entries = history(text)
+    return [
+        replace(
+            at, entry=replace(at.entry, received_ns=1_700_000_000_000_000_000 + seconds[at.position] * 10**9)
+        )
+        if isinstance(at.entry, Received)
+        else at
+        for at in entries
+    ]
+
+
+def test_a_source_is_silent_while_others_speak() -> None:
+    """The batches around a silence bear witness; where nobody spoke, nobody was silent."""
+    verdict = judged("silence", heard("@p . | @q . | @p .", 0, 50, 100))
+    assert "p: silent for over 60 s" in told(verdict)
+    assert [w.position for w in verdict.information[0].witnesses] == [0, 2]
+    assert told(judged("silence", heard("@p . | @p . | @q .", 0, 100, 101))) == ""
+
+
+def test_what_cannot_be_read_breaks_a_silence() -> None:
+    """A source that says what nobody can read is not silent, nor somebody else."""
+    assert told(judged("silence", heard("@p . | @p garbage | @p .", 0, 50, 100))) == ""
+
+
 texts = st.lists(
     st.sampled_from(
         ["g:+a", "g:-a", "g:+b", "g:-b,a", "c:+a", "c:-a", "clear", "?", "g:+a,a", "?Moved", "CPU:-b"]
@@ -402,6 +460,7 @@ def test_refcount_is_right_on_any_history(text: str) -> None:
                 certain[who] = set()
             elif kind == "AllBlocksCleared":
                 certain[who].add("GPU")
+    unseen = unseen or not any(isinstance(at.entry, Received) for at in entries)
     verdict = judged("refcount", entries)
     assert verdict.violation_count == violations
     assert verdict.verdict == ("VIOLATED" if violations else "UNKNOWN" if unseen else "HOLDS")

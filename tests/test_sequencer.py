@@ -9,7 +9,8 @@ from kvbus.arrival import Arrival
 from kvbus.dialects import DialectReader
 from kvbus.events import EventBatch, Undecodable
 from kvbus.log import Entry, Loss, Received, SourceId
-from kvbus.sequencer import STREAMS_MAX, Sequencer
+from kvbus.sequencer import Sequencer
+from kvbus.streams import STREAMS_MAX
 from kvbus.wire import PublisherInfo
 
 
@@ -197,6 +198,17 @@ def test_an_unreadable_payload_of_a_connection_is_of_the_stream_heard_there() ->
     live(feed, message(0, connection=5), message(0, rank=1, connection=6))
     spoiled = msgspec.structs.replace(broken(1), connection=6)
     assert order(live(feed, spoiled)) == [(SourceId("f", b"kv", 1), 1)]
+
+
+def test_a_connection_that_is_over_says_nothing_about_the_next_of_its_number() -> None:
+    """Connections are numbered anew: what was heard on one that ended, under whatever topic, is forgotten."""
+    feed = Sequencer("f", can_ask=True)
+    live(feed, message(0, topic=None, replayed=True))
+    feed.finish(1)
+    live(feed, message(1, connection=5))
+    feed.disconnected(5, 2)
+    live(feed, message(2, connection=6), message(0, connection=5, ts=9.0))
+    assert [source.topic for source in feed.cursors] == [b"", b"kv"]
 
 
 def test_streams_are_bounded_and_what_is_beyond_is_counted() -> None:

@@ -49,9 +49,39 @@ def test_an_old_epoch_that_comes_back_is_no_restart() -> None:
     assert [event.what for event in telling(marks).events] == ["restart"]
 
 
+def test_a_hole_that_nothing_declares_is_told() -> None:
+    """Numbers that are missing inside an epoch are lost, and what a Loss declares is not told twice."""
+    for text, lost in (
+        ("+a | gap(3) +b", [(1, 3, "undeclared")]),
+        ("+a | gap(2) . | +b", [(1, 2, "undeclared")]),
+        ("+a | gap(2) lost(1) +b", [(1, 2, "undeclared"), (3, 1, "no_replay")]),
+        ("+a | lost(1) gap(2) +b", [(1, 1, "no_replay"), (2, 2, "undeclared")]),
+        ("@p +a | @q +a | @p gap(1) +b | @q +b", [(1, 1, "undeclared")]),
+        ("+a | restart +a | gap(1) +b", [(1, 1, "undeclared")]),
+        ("seq(5) +a | +b | seq(5) +a | seq(7) +c | conflict(3) +d", []),
+    ):
+        found = [event for event in tell(text).events if event.what == "lost"]
+        assert [(event.place.seq, event.tokens, event.reason) for event in found] == lost, text
+
+
 def test_a_log_that_is_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """What does not fit into memory is said to be too long, with a way out."""
     monkeypatch.setattr(module, "EVENTS_MAX", 2)
     with pytest.raises(TooLongError, match="more than 2 events") as raised:
         telling(history("+a | +b +c"))
     assert "--until" in raised.value.next_step
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("engine/cpu", ("engine", "cpu")),
+        ("rack/engine/cpu", ("rack/engine", "cpu")),
+        ("engine", None),
+        ("/cpu", None),
+        ("ipc:///tmp/engine/cpu", None),
+    ],
+)
+def test_a_tier_of_an_engine_is_known_by_its_name(name: str, expected: tuple[str, str] | None) -> None:
+    """ENGINE/TIER is a tier, an address with slashes is not, nor is a name that lacks its engine."""
+    assert SourceId(name).engine_and_tier == expected

@@ -17,7 +17,7 @@ from kvbus.log import Entry, EpochBegan, Received, SourceId
 from kvbus.residency import Residency
 from kvbus.testing import block, history
 from sinks.duckdb import DuckDBLog, open_log
-from tests.logs import everything, histories, of_capture, received, stored
+from tests.logs import everything, histories, is_live, of_capture, received, stored
 
 DOC = Path(__file__).resolve().parent.parent / "docs" / "log-schema.md"
 CAPTURES = ["vllm032_gpu_int", "vllm032_kvmanager_oracle", "vllm032_restart", "sglang0523_radix"]
@@ -215,7 +215,7 @@ def test_a_log_of_version_1_is_brought_up_to_date_when_written(old: Path) -> Non
     with DuckDBLog(old) as sink:
         assert sink.batch_count == 8
         with open_log(old) as reader:
-            assert reader.is_live
+            assert is_live(reader)
             assert reader.rows("SELECT count(*) FROM lifetimes") == [(6,)]
     with duckdb.connect(str(old), read_only=True) as connection:
         (version,) = connection.execute("SELECT value FROM meta WHERE key = 'schema_version'").fetchall()

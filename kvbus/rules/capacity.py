@@ -8,9 +8,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from kvbus.chunk import Ints, distinct
+from kvbus.chunk import Ints
 from kvbus.clouds import CERTAIN
 from kvbus.findings import Told
+from kvbus.names import distinct
 from kvbus.scene import Scene
 
 

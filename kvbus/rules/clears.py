@@ -9,8 +9,9 @@ from typing import Final
 
 import numpy as np
 
-from kvbus.chunk import CLEARED, STORED, Ints, distinct
+from kvbus.chunk import CLEARED, STORED, Ints
 from kvbus.findings import Group
+from kvbus.names import distinct
 from kvbus.rules.words import named
 from kvbus.scene import Scene
 from kvbus.verdict import Witness
@@ -41,10 +42,10 @@ class Clears:
         self._lower.update(distinct(sources[stores & ~gpu]).tolist())
 
     def _runs_of(self, scene: Scene, number: int, clears: Ints, stores: Ints) -> None:
-        """Clears between which nothing is stored, counted on from chunk to chunk."""
+        """Clears between which nothing is stored, nor was anything missed, counted on from chunk to chunk."""
         upto, previous = np.searchsorted(stores, clears), 0
         for clear, stored in zip(clears.tolist(), upto.tolist(), strict=True):
-            if stored > previous:
+            if stored > previous or scene.sky.lifted(number, clear):
                 self._runs.pop(number, None)
             previous = stored
             here = scene.witness(clear)

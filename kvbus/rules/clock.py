@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from kvbus.chunk import Chunk, Chunks, Floats, Ints, distinct
+from kvbus.chunk import Bools, Chunk, Chunks, Ints
 from kvbus.findings import Findings, Group
+from kvbus.names import distinct
 from kvbus.rules.words import named
 from kvbus.verdict import Witness
 
@@ -19,15 +20,24 @@ SILENCE_MAX_S: Final = 60.0
 """A source that says nothing for so long, while others speak, is silent."""
 
 
+class _Heard(NamedTuple):
+    """A batch: its epoch, its ``ts`` (s), when it was heard, and its number in the log."""
+
+    epoch: int
+    ts: float
+    heard_ns: int
+    number: int
+    here: Witness
+
+
 class Clock:
-    """T8 and L2. Remembers the last batch of each source: epoch, ``ts``, when it was heard, its row, and
-    which.
-    """
+    """T8 and L2. Remembers the last batch of each source, and the last that says its time."""
 
     def __init__(self, names: Chunks, findings: Findings, *, declared: Iterable[str]) -> None:
         self._names = names
         self._findings = findings
-        self._last: dict[int, tuple[int, float, int, int, Witness]] = {}
+        self._last: dict[int, _Heard] = {}
+        self._timed: dict[int, _Heard] = {}
         self._declared = list(declared)
         self._heard: set[str] = set()
         self._first: Witness | None = None
@@ -42,7 +52,10 @@ class Clock:
         order = np.argsort(chunk.source, kind="stable")
         numbers, firsts = np.unique(chunk.source[order], return_index=True)
         for number, rows in zip(numbers.tolist(), np.split(order, firsts[1:]), strict=True):
-            self._source(chunk, number, rows)
+            self._silences(chunk, number, rows)
+            timed = rows[~np.isnan(chunk.ts[rows])]
+            if len(timed):
+                self._turns_back(chunk, number, timed)
         self._lag(chunk)
         self._batches += len(chunk.seq)
 
@@ -53,42 +66,44 @@ class Clock:
                 because = f"{medium} was declared, and no event of it was heard"
                 findings.add(Group("silence.tier", -1, medium), (0, 0), because, [self._first])
 
-    def _source(self, chunk: Chunk, number: int, rows: Ints) -> None:
-        rows = rows[~np.isnan(chunk.ts[rows])]
-        if not len(rows):
-            return
-        ts: Floats = chunk.ts[rows]
-        epoch, heard = chunk.epoch[rows], chunk.received_ns[rows]
-        last = self._last.get(number)
+    def _silences(self, chunk: Chunk, number: int, rows: Ints) -> None:
+        """Long times between two batches of a source, which have those of others between them."""
+        heard, last = chunk.received_ns[rows], self._last.get(number)
+        long = (np.diff(heard) > SILENCE_MAX_S * 1e9) & (np.diff(rows) > 1)
+        who = named(self._names.sources[number])
+        because = f"{who}: silent for over {SILENCE_MAX_S:.0f} s while others spoke"
+        for before, after in self._pairs(chunk, rows, long, last):
+            if after.heard_ns - before.heard_ns > SILENCE_MAX_S * 1e9 and after.number - before.number > 1:
+                self._tell("silence.source", number, because, before, after)
+        self._last[number] = self._heard_at(chunk, int(rows[-1]))
+
+    def _turns_back(self, chunk: Chunk, number: int, rows: Ints) -> None:
+        """Batches that were made before the one in front of them, by their own clock."""
+        ts, epoch, last = chunk.ts[rows], chunk.epoch[rows], self._timed.get(number)
         back = (ts[1:] < ts[:-1]) & (epoch[1:] == epoch[:-1])
-        pairs = [
-            (self._names.witness(chunk, int(rows[at])), int(rows[at + 1]))
-            for at in np.flatnonzero(back).tolist()
-        ]
-        if last is not None and last[0] == int(epoch[0]) and ts[0] < last[1]:
-            pairs.insert(0, (last[4], int(rows[0])))
-        for before, row in pairs:
-            here = self._names.witness(chunk, row)
-            because = f"{named(self._names.sources[number])}: the clock goes back from batch to batch"
-            order = int(chunk.position[row]), -1
-            self._findings.add(Group("clock.back", number), order, because, [before, here])
-        gaps = np.flatnonzero((np.diff(heard) > SILENCE_MAX_S * 1e9) & (np.diff(rows) > 1)).tolist()
-        quiet = [(self._names.witness(chunk, int(rows[at])), int(rows[at + 1])) for at in gaps]
-        if (
-            last is not None
-            and int(heard[0]) - last[2] > SILENCE_MAX_S * 1e9
-            and self._batches + rows[0] - last[3] > 1
-        ):
-            quiet.insert(0, (last[4], int(rows[0])))
-        for before, row in quiet:
-            here = self._names.witness(chunk, row)
-            who = named(self._names.sources[number])
-            because = f"{who}: silent for over {SILENCE_MAX_S:.0f} s while others spoke"
-            order = int(chunk.position[row]), -1
-            self._findings.add(Group("silence.source", number), order, because, [before, here])
-        end = int(rows[-1])
-        place = self._batches + end, self._names.witness(chunk, end)
-        self._last[number] = int(epoch[-1]), float(ts[-1]), int(heard[-1]), *place
+        because = f"{named(self._names.sources[number])}: the clock goes back from batch to batch"
+        for before, after in self._pairs(chunk, rows, back, last):
+            if after.epoch == before.epoch and after.ts < before.ts:
+                self._tell("clock.back", number, because, before, after)
+        self._timed[number] = self._heard_at(chunk, int(rows[-1]))
+
+    def _pairs(
+        self, chunk: Chunk, rows: Ints, odd: Bools, last: _Heard | None
+    ) -> Iterator[tuple[_Heard, _Heard]]:
+        """A source's last batch and its first here, then its batches here whose step to the next is odd."""
+        if last is not None:
+            yield last, self._heard_at(chunk, int(rows[0]))
+        for at in np.flatnonzero(odd).tolist():
+            yield self._heard_at(chunk, int(rows[at])), self._heard_at(chunk, int(rows[at + 1]))
+
+    def _heard_at(self, chunk: Chunk, row: int) -> _Heard:
+        times = float(chunk.ts[row]), int(chunk.received_ns[row])
+        here = self._names.witness(chunk, row)
+        return _Heard(int(chunk.epoch[row]), *times, self._batches + row, here)
+
+    def _tell(self, kind: str, number: int, because: str, before: _Heard, after: _Heard) -> None:
+        order = after.here.position or 0, -1
+        self._findings.add(Group(kind, number), order, because, [before.here, after.here])
 
     def _lag(self, chunk: Chunk) -> None:
         lag = chunk.received_ns / 1e9 - chunk.ts

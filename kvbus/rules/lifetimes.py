@@ -6,9 +6,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from kvbus.chunk import REMOVED, STORED, Chunks, first_sights
+from kvbus.chunk import REMOVED, STORED, Chunks
 from kvbus.clouds import CERTAIN
 from kvbus.findings import Findings, Group
+from kvbus.names import first_sights
 from kvbus.rules.words import named
 from kvbus.scene import Scene
 from kvbus.verdict import Witness

@@ -8,8 +8,16 @@ from typing import Final
 
 import numpy as np
 
-from kvbus.chunk import STORED, STRANGE, UNREADABLE, Chunk, Chunks, Hashes, Ints, Names, distinct
+from kvbus.chunk import (
+    STORED,
+    STRANGE,
+    UNREADABLE,
+    Chunk,
+    Chunks,
+    Hashes,
+)
 from kvbus.findings import Findings, Group, Told
+from kvbus.names import Names, distinct, first_sights, numbered
 from kvbus.rules.transport import Missed
 from kvbus.rules.words import named, uncertain
 from kvbus.scene import Say, Scene
@@ -20,7 +28,7 @@ GENERATIONS: Final = {"map": "maps", "array": "arrays"}
 
 
 class Decoding:
-    """D1. Remembers the generation each source speaks."""
+    """D1. Remembers the generation each source speaks, and the first batch in it."""
 
     def __init__(self, names: Chunks, findings: Findings) -> None:
         self._names = names
@@ -82,9 +90,9 @@ class Decoding:
         order = np.argsort(chunk.source[rows], kind="stable")
         rows = rows[order]
         turns = np.ones(len(rows), np.bool_)
-        turns[1:] = (chunk.source[rows[1:]] != chunk.source[rows[:-1]]) | (
-            spoken[rows[1:]] != spoken[rows[:-1]]
-        )
+        for column in (chunk.source, chunk.epoch, spoken):
+            turns[1:] &= column[rows[1:]] == column[rows[:-1]]
+        turns[1:] = ~turns[1:]
         for row in np.sort(rows[turns]).tolist():
             self._speaks(chunk, row, known[int(spoken[row])])
 
@@ -92,8 +100,10 @@ class Decoding:
         number = int(chunk.source[row])
         here = self._names.witness(chunk, row)
         before = self._spoken.get(number)
+        if before is not None and (before[0], before[1].epoch) == (generation, here.epoch):
+            return
         self._spoken[number] = generation, here
-        if before is not None and before[0] != generation and before[1].epoch == here.epoch:
+        if before is not None and before[1].epoch == here.epoch:
             was, now = GENERATIONS[before[0]], GENERATIONS[generation]
             because = f"{named(self._names.sources[number])}: events are {now} from here on, and were {was}"
             group = Group("decode.generation", number)
@@ -133,20 +143,18 @@ class Sizes:
         stores = scene.stores()
         stores = stores[(chunk.size[stores] > 0) & (chunk.tokens[stores] > 0)]
         code = scene.event_sources()[stores] * places + chunk.place[stores]
-        for one in distinct(code).tolist():
-            self._place(scene, divmod(one, places), stores[code == one])
+        for one, at in first_sights(code):
+            event = int(stores[at])
+            self._sizes.setdefault(divmod(one, places), (int(chunk.size[event]), scene.witness(event)))
+        codes, which = numbered(code)
+        firsts = np.array([self._sizes[divmod(one, places)][0] for one in codes.tolist()], np.int64)
+        scene.told_events("size.mixed", stores[chunk.size[stores] != firsts[which]], self._mixed)
 
-    def _place(self, scene: Scene, key: tuple[int, int], stores: Ints) -> None:
-        sizes = scene.chunk.size[stores]
-        first, here = self._sizes.setdefault(key, (int(sizes[0]), scene.witness(int(stores[0]))))
-        mixed = stores[sizes != first]
-
-        def say(scene: Scene, event: int) -> Told:
-            size = int(scene.chunk.size[event])
-            because = f"{scene.where(event)}: blocks of {size} tokens beside blocks of {first}"
-            return because, [here, scene.witness(event)]
-
-        scene.told_events("size.mixed", mixed, say)
+    def _mixed(self, scene: Scene, event: int) -> Told:
+        chunk = scene.chunk
+        first, here = self._sizes[int(chunk.source[chunk.batch[event]]), int(chunk.place[event])]
+        said = f"blocks of {int(chunk.size[event])} tokens beside blocks of {first}"
+        return f"{scene.where(event)}: {said}", [here, scene.witness(event)]
 
 
 def fresh_contents(chunk: Chunk, salts: Names) -> Hashes:

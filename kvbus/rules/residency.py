@@ -84,7 +84,7 @@ def _survivor(scene: Scene, row: int) -> Told:
 
 
 def content(scene: Scene) -> None:
-    """P2: a store says something else of a hash than its last store in that tier did."""
+    """P2: a store says something else of a hash than the last store in that tier that said anything."""
     moves = scene.moves
     scene.told("content.differs", moves.in_time(moves.clash != -1), _differs)
 
@@ -92,11 +92,10 @@ def content(scene: Scene) -> None:
 def _differs(scene: Scene, row: int) -> Told:
     event, moves = int(scene.moves.event[row]), scene.moves
     at = int(moves.clash[row])
-    before = scene.witness(int(moves.event[at])) if at >= 0 else scene.put_before(row)
-    here = scene.witness(event)
+    before = scene.witness(int(moves.event[at])) if at >= 0 else scene.told_earlier(row)
     said = f"block {int(moves.hash[row])} is stored in {scene.where(event)} with another content"
-    because = f"{scene.who(event)}: {said} (parent, tokens, LoRA, salt or size) than before"
-    return because, [here] if before is None else [before, here]
+    because = f"{scene.who(event)}: {said} (parent, LoRA, salt or size) than before"
+    return because, [before, scene.witness(event)]
 
 
 def chain(scene: Scene) -> None:
@@ -127,27 +126,36 @@ def copies(scene: Scene) -> None:
     """O6, O7: stores of what is resident, and removals that leave copies."""
     moves = scene.moves
     again = moves.in_time((moves.change > 0) & (moves.before > 0))
-    scene.told("copies.again", again, _again)
+    certain = scene.doubts(again) == CERTAIN
+    scene.told("copies.again", again[certain], _again)
+    scene.told("copies.doubtful", again[~certain], _again_perhaps)
     left = moves.in_time((moves.change < 0) & (moves.after > 0))
-    scene.told("remaining.copies", left, _left)
+    certain = scene.doubts(left) == CERTAIN
+    scene.told("remaining.copies", left[certain], _left)
+    scene.told("remaining.doubtful", left[~certain], _left_perhaps)
 
 
 def _again(scene: Scene, row: int) -> Told:
     event, before = int(scene.moves.event[row]), scene.put_before(row)
-    because = (
-        f"{scene.medium(event)}: blocks are stored again while resident: further copies, or prefix hits "
-        "announced anew"
-    )
+    said = "blocks are stored again while resident: further copies, or prefix hits announced anew"
     here = scene.witness(event)
-    return because, [here] if before is None or before == here else [before, here]
+    return f"{scene.medium(event)}: {said}", [here] if before == here else [before, here]
 
 
 def _left(scene: Scene, row: int) -> Told:
     event = int(scene.moves.event[row])
-    because = (
-        f"{scene.medium(event)}: blocks are removed while further copies stay: the block is still resident"
-    )
-    return because, [scene.witness(event)]
+    said = "blocks are removed while further copies stay: the block is still resident"
+    return f"{scene.medium(event)}: {said}", [scene.witness(event)]
+
+
+def _again_perhaps(scene: Scene, row: int) -> Told:
+    because, witnesses = _again(scene, row)
+    return f"{because}; unless their removal was missed", witnesses
+
+
+def _left_perhaps(scene: Scene, row: int) -> Told:
+    because, witnesses = _left(scene, row)
+    return f"{because}; unless another removal was missed", witnesses
 
 
 def at_once(scene: Scene) -> None:

@@ -23,7 +23,8 @@ class UnknownRuleError(KvbusError):
 class About(Struct, frozen=True):
     """What a rule is. ``id`` as in the literature of kvbus's rules, ``severity`` of a breach at its worst.
 
-    ``clouded_by``: what makes it UNKNOWN; ``source``: where the rule comes from (files, issues).
+    ``clouded_by``: what makes it UNKNOWN, or keeps it from telling what it cannot be sure of; ``source``:
+    where the rule comes from (files, issues).
     """
 
     id: str
@@ -244,7 +245,7 @@ _TABLE: Final = (
         "demotion",
         "Where there is a lower tier, a block that leaves the GPU is in it.",
         "information",
-        _HOLES,
+        "Nothing: what it tells is never more than worth knowing.",
         "sglang#39604",
     ),
 )
@@ -289,7 +290,9 @@ KINDS: Final[Mapping[str, Level]] = {
     "chain.twice": "violation",
     "chain.own_parent": "violation",
     "copies.again": "information",
+    "copies.doubtful": "information",
     "remaining.copies": "information",
+    "remaining.doubtful": "information",
     "clear.survivor": "violation",
     "clear.storm": "warning",
     "clear.others": "information",

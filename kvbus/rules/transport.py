@@ -1,4 +1,4 @@
-"""T1–T7 and what they imply for the rest: numbers, epochs, replays, ranks, and what was not seen.
+"""T1–T6 and what they imply for the rest: numbers, epochs, replays, and what was not seen.
 
 Judged from the batches themselves; a ``Loss`` only says why. A hole is a violation whatever its reason: the
 publisher gave those numbers out, and the record does not have them. What is missing before an epoch's first
@@ -15,15 +15,15 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from kvbus.chunk import Chunk, Chunks, Ints, Mark
-from kvbus.findings import EVENT_MAX, Findings, Group, Order
-from kvbus.log import EpochBegan, Loss, SourceId, Stray
+from kvbus.findings import Findings, Group
+from kvbus.log import EpochBegan, SourceId, Stray
+from kvbus.rules.rank import Ranks
+from kvbus.rules.stream import Stream, by_source, turns
 from kvbus.rules.words import named, numbers, reasons, uncertain
 from kvbus.verdict import Witness, witness
 
 LOSSES_MAX: Final = 64
 """Losses remembered between two batches of a stream: enough to say why, whatever a log claims."""
-RANKS_MAX: Final = 4096
-"""Endpoints whose ranks are remembered."""
 
 
 class Missed(NamedTuple):
@@ -39,44 +39,21 @@ class Missed(NamedTuple):
     why: str
 
 
-class _Stream:
-    """One source in one epoch: its last batch, the losses since, and the last batch of the epoch before."""
-
-    __slots__ = ("began", "epoch", "expected", "last_position", "last_seq", "losses", "previous")
-
-    def __init__(self, epoch: int, began: int, previous: Witness | None) -> None:
-        self.epoch = epoch
-        self.began = began
-        self.previous = previous
-        self.last_seq = -1
-        self.last_position: int | None = None
-        self.expected: int | None = None
-        self.losses: list[Loss] = []
-
-
-class _Turn(NamedTuple):
-    """A batch that does not simply run on (``batch``: its row), or a mark before row ``before``."""
-
-    before: int
-    batch: int | None
-    mark: Mark | None
-
-
 class Transport:
     """Remembers one batch and at most ``LOSSES_MAX`` losses a source."""
 
     def __init__(self, names: Chunks, findings: Findings) -> None:
         self._names = names
         self._findings = findings
-        self._streams: dict[int, _Stream] = {}
+        self._streams: dict[int, Stream] = {}
         self._batches = 0
-        self._ranks: dict[tuple[str, bytes, int], dict[int, int]] = {}
+        self._ranks = Ranks(names, findings)
 
     def look(self, chunk: Chunk) -> list[Missed]:
         """Take the next chunk; say what of it, or before it, was not seen."""
         missed: list[Missed] = []
-        rows = _by_source(chunk)
-        for turn in _turns(chunk, rows, self._streams, self._names):
+        rows = by_source(chunk)
+        for turn in turns(chunk, rows, self._streams, self._names):
             if turn.mark is not None:
                 number = self._names.source_number(turn.mark.source)
                 self._catch_up(chunk, number, rows.get(number), turn.before)
@@ -106,10 +83,9 @@ class Transport:
         row, stream = int(rows[at - 1]), self._streams[number]
         if self._batches + row < stream.began or stream.last_position == int(chunk.position[row]):
             return
-        stream.last_seq, stream.last_position = int(chunk.seq[row]), int(chunk.position[row])
-        stream.expected = stream.last_seq + 1
+        stream.runs_on(int(chunk.seq[row]), int(chunk.position[row]))
 
-    def _stream(self, number: int, epoch: int, row: int) -> _Stream:
+    def _stream(self, number: int, epoch: int, row: int) -> Stream:
         """Where a source stands in an epoch, which may begin at batch row ``row`` of the chunk."""
         old = self._streams.get(number)
         if old is not None and old.epoch == epoch:
@@ -120,7 +96,7 @@ class Transport:
             previous = old.previous
             if old.last_position is not None:
                 previous = self._witness(number, old.epoch, old.last_seq, old.last_position)
-        new = self._streams[number] = _Stream(epoch, self._batches + row, previous)
+        new = self._streams[number] = Stream(epoch, self._batches + row, previous)
         return new
 
     def _source(self, number: int) -> SourceId:
@@ -148,7 +124,7 @@ class Transport:
     def _stray(self, mark: Stray, number: int, at: tuple[int, int]) -> Iterator[Missed]:
         who, stream = named(mark.source), self._streams.get(number)
         here = self._witness(number, mark.epoch, mark.seq, None)
-        order = _after(stream)
+        order = (0, -1) if stream is None else stream.end
         if mark.reason != "conflict":
             aside = f"{who}: batches came after they had been declared lost and are kept aside"
             self._findings.add(Group("sequence.late", number), order, aside, [here])
@@ -162,7 +138,7 @@ class Transport:
     def _miss(
         self,
         number: int,
-        stream: _Stream,
+        stream: Stream,
         kind: str,
         why: str,
         at: tuple[int, int],
@@ -170,7 +146,7 @@ class Transport:
     ) -> Missed:
         """Something that bears on the counts was not seen: from here on they are uncertain."""
         because = uncertain(self._source(number), stream.epoch, why)
-        order = _after(stream) if here is None else (here.position or 0, -1)
+        order = stream.end if here is None else (here.position or 0, -1)
         self._findings.add(Group("refcount.missed", number, kind), order, because, [here] if here else [])
         return Missed(*at, number, stream.epoch, why)
 
@@ -192,14 +168,14 @@ class Transport:
             why = f"first seen at batch {seq}"
             yield self._miss(number, stream, "late", why, (int(chunk.first_event[row]), 2 * row), here)
         stream.losses.clear()
-        stream.last_seq, stream.last_position, stream.expected = seq, position, seq + 1
+        stream.runs_on(seq, position)
 
-    def _judge(self, stream: _Stream, number: int, here: Witness) -> None:
+    def _judge(self, stream: Stream, number: int, here: Witness) -> None:
         before = self._witness(number, stream.epoch, stream.last_seq, stream.last_position)
         who = f"{named(self._source(number))} epoch {stream.epoch}"
         order = (here.position or 0, -1)
         if here.seq > stream.last_seq + 1:
-            why = _why_missing(stream, here.seq)
+            why = stream.why_missing(here.seq)
             self._findings.add(Group("sequence.hole", number), order, f"{who}: {why}", [before, here])
             self._why(stream, number, self._findings, [before, here])
         elif here.seq <= stream.last_seq:
@@ -211,7 +187,7 @@ class Transport:
             moot = f"{who}: batches were declared lost between two that follow each other"
             self._findings.add(Group("sequence.moot", number), order, moot, [before, here])
 
-    def _why(self, stream: _Stream, number: int, findings: Findings, witnesses: list[Witness]) -> None:
+    def _why(self, stream: Stream, number: int, findings: Findings, witnesses: list[Witness]) -> None:
         """What a hole's losses say of the publisher and its replay."""
         who = f"{named(self._source(number))} epoch {stream.epoch}"
         order = (witnesses[-1].position or 0, -1)
@@ -228,7 +204,7 @@ class Transport:
                     because = f"{missing}: the replay had a hole there or did not end with its marker"
                     findings.add(Group("replay.incomplete", number), order, because, witnesses)
 
-    def _judge_beginning(self, stream: _Stream, number: int, here: Witness, *, begins: bool) -> None:
+    def _judge_beginning(self, stream: Stream, number: int, here: Witness, *, begins: bool) -> None:
         who, previous, order = named(self._source(number)), stream.previous, (here.position or 0, -1)
         if previous is not None and previous.epoch > here.epoch:
             back = f"{who}: epoch {here.epoch} goes on after epoch {previous.epoch} had begun"
@@ -236,7 +212,7 @@ class Transport:
         elif previous is not None:
             anew = f"{who}: the publisher began anew, epoch {here.epoch} after epoch {previous.epoch}"
             self._findings.add(Group("sequence.restart", number), order, anew, [previous, here])
-        self._rank(number, here, begins=begins)
+        self._ranks.begins(number, here, at_beginning=begins)
         if begins:
             return
         why = reasons(stream.losses) or "the log does not say why"
@@ -250,26 +226,7 @@ class Transport:
                 self._findings.add(Group("replay.beginning", number), order, short, [here])
                 break
 
-    def _rank(self, number: int, here: Witness, *, begins: bool) -> None:
-        """A rank that joins others on their endpoint, and not at its own beginning, is not who it says."""
-        source = self._source(number)
-        endpoint = (source.source, source.topic, source.instance)
-        if endpoint not in self._ranks and len(self._ranks) >= RANKS_MAX:
-            return
-        ranks = self._ranks.setdefault(endpoint, {})
-        others = sorted(rank for rank in ranks if rank != source.rank)
-        ranks.setdefault(source.rank, number)
-        if not others:
-            return
-        kind = "rank.several" if begins else "rank.stranger"
-        said = "no rank" if source.rank < 0 else f"rank {source.rank}"
-        where = f"{source.source}: batches of {said} come from the endpoint of rank {others[0]}"
-        because = where + (
-            ", from their own beginning" if begins else "; each rank has its own port and numbers"
-        )
-        self._findings.add(Group(kind, number), (here.position or 0, -1), because, [here])
-
-    def _end(self, number: int, stream: _Stream, findings: Findings) -> None:
+    def _end(self, number: int, stream: Stream, findings: Findings) -> None:
         """Losses after which nothing came."""
         if not stream.losses:
             return
@@ -280,61 +237,6 @@ class Transport:
                 findings.add(Group(kind, number), (0, 0), unseen, [])
         elif stream.losses[-1].last_seq > stream.last_seq:
             before = self._witness(number, stream.epoch, stream.last_seq, stream.last_position)
-            order = _after(stream)
-            because = f"{who}: {_why_missing(stream, None)}"
-            findings.add(Group("sequence.hole", number), order, because, [before])
+            because = f"{who}: {stream.why_missing(None)}"
+            findings.add(Group("sequence.hole", number), stream.end, because, [before])
             self._why(stream, number, findings, [before])
-
-
-def _after(stream: _Stream | None) -> Order:
-    """Behind everything of the stream's last batch."""
-    if stream is None or stream.last_position is None:
-        return 0, -1
-    return stream.last_position, EVENT_MAX
-
-
-def _by_source(chunk: Chunk) -> dict[int, Ints]:
-    """The rows of each source's batches."""
-    order = np.argsort(chunk.source, kind="stable")
-    numbers, firsts = np.unique(chunk.source[order], return_index=True)
-    return dict(zip(numbers.tolist(), np.split(order, firsts[1:]), strict=True)) if len(order) else {}
-
-
-def _turns(
-    chunk: Chunk, rows: dict[int, Ints], streams: dict[int, _Stream], names: Chunks
-) -> Iterator[_Turn]:
-    """Marks, and batches that do not simply run on, in the order of the log."""
-    odd: set[int] = set()
-    for number, mine in rows.items():
-        seq, epoch = chunk.seq[mine], chunk.epoch[mine]
-        runs_on = (seq[1:] == seq[:-1] + np.uint64(1)) & (epoch[1:] == epoch[:-1])
-        odd.update(mine[1:][~runs_on].tolist())
-        stream = streams.get(number)
-        if stream is None or stream.losses or (stream.epoch, stream.expected) != (int(epoch[0]), int(seq[0])):
-            odd.add(int(mine[0]))
-    for before, mark in chunk.marks:
-        mine = rows.get(names.source_number(mark.source), np.zeros(0, np.int64))
-        at = int(np.searchsorted(mine, before))
-        if at < len(mine):
-            odd.add(int(mine[at]))
-    marks = [_Turn(before, None, mark) for before, mark in chunk.marks]
-    yield from sorted([*(_Turn(row, row, None) for row in odd), *marks], key=_when)
-
-
-def _when(turn: _Turn) -> tuple[int, bool]:
-    return turn.before, turn.batch is not None
-
-
-def _why_missing(stream: _Stream, next_seq: int | None) -> str:
-    """The sentence for the hole between the stream's last batch and ``next_seq`` (None: nothing came)."""
-    first = covered = stream.last_seq + 1
-    for loss in stream.losses:
-        if loss.first_seq <= covered:
-            covered = max(covered, loss.last_seq + 1)
-    end = stream.losses[-1].last_seq + 1 if next_seq is None else next_seq
-    why = reasons(stream.losses)
-    if covered < end:
-        why = f"{why}; the log does not say why all are" if why else "the log does not say why"
-    between = f"after {stream.last_seq}" if next_seq is None else f"between {stream.last_seq} and {next_seq}"
-    are = "is" if first == end - 1 else "are"
-    return f"{numbers(first, end - 1)} {are} missing {between} ({why})"

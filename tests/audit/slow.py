@@ -25,6 +25,7 @@ JUDGED = {
     *("refcount.below", "refcount.doubtful", "eviction.over", "eviction.doubtful", "eviction.at_once"),
     *("parent.absent", "parent.below", "parent.doubtful", "chain.twice", "chain.own_parent"),
     *("copies.again", "remaining.copies", "clear.survivor", "epoch.survivor", "clear.storm", "clear.others"),
+    *("copies.doubtful", "remaining.doubtful"),
     *("content.differs", "group.unstored", "resolvable.unseen", "demotion.lost", "tier_order.turned"),
     *("dense.empty", "dense.placeholder", "decode.payload", "decode.event", "decode.tag"),
 }
@@ -156,7 +157,7 @@ def turned(engine: Engine, before: str, medium: str) -> bool:
 
 
 def clear(engine: Engine, found: Counter[str]) -> None:
-    engine.empty_clears += 1
+    engine.empty_clears = 1 if engine.clouded["GPU"] else engine.empty_clears + 1
     found["clear.storm"] += engine.empty_clears >= 3
     found["clear.others"] += any(place[0] != "GPU" for place in engine.ever_stored)
     engine.cleared, engine.clouded["GPU"] = True, False
@@ -195,7 +196,7 @@ def stored(
         if not bare:
             found["content.differs"] += life.content.get(block, content) != content
             life.content[block] = content
-        found["copies.again"] += life.copies[block] > 0
+        found["copies.doubtful" if doubt else "copies.again"] += life.copies[block] > 0
         if not life.copies[block]:
             life.stored[block] = here
         else:
@@ -220,6 +221,6 @@ def removed(engine: Engine, here: tuple[int, int], event: BlockRemoved, found: C
                 found["clear.survivor" if life.cleared else "epoch.survivor"] += 1
             continue
         life.copies[block] -= 1
-        found["remaining.copies"] += life.copies[block] > 0
+        found["remaining.doubtful" if doubt else "remaining.copies"] += life.copies[block] > 0
         if life.copies[block] == 0 and block in life.stored and life.stored[block][0] == here[0]:
             found["eviction.at_once"] += event.reason not in ("deleted", "corrupt", "reset")

@@ -33,6 +33,24 @@ def test_nothing_else_is_overwritten(log: Path, tmp_path: Path, kvbus: Kvbus) ->
     assert (tmp_path / "notes").read_text() == "mine"
 
 
+def test_a_setting_of_json_is_for_where_it_matters(log: Path, kvbus: Kvbus) -> None:
+    """KVBUS_JSON does not keep the text from stdout."""
+    done = kvbus("baseline", log, env={"KVBUS_JSON": "1"})
+    assert (done.returncode, done.stdout[:17]) == (0, "kvbus baseline 1\n")
+
+
+def test_links_are_written_through(log: Path, tmp_path: Path, kvbus: Kvbus) -> None:
+    """As every -o does: what the link leads to is made or replaced, here and by export."""
+    for words, name in ((("baseline", log), "x.baseline"), (("export", log), "x.jsonl")):
+        link = tmp_path / f"link-{name}"
+        link.symlink_to(name)
+        assert kvbus(*words, "-o", link).returncode == 0
+        assert link.is_symlink()
+        assert (tmp_path / name).stat().st_size > 0
+    assert kvbus("baseline", log, "-o", "link-x.baseline").returncode == 0
+    assert kvbus("export", log, "-o", "link-x.jsonl").returncode == 2
+
+
 def test_a_reader_that_leaves_is_no_fault(log: Path) -> None:
     """``| head`` ends it with 0 and no word on stderr."""
     process = subprocess.Popen(

@@ -8,7 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree as Xml
 
+from kvbus.profile import PROFILES
 from kvbus.rules.table import RULES
+from sinks.duckdb import DuckDBLog
 from tests.cli.processes import Engine, Kvbus, Message, Running, cut_out
 
 
@@ -73,7 +75,7 @@ def test_capacity_and_tiers_are_taken(log: Path, kvbus: Kvbus) -> None:
     """A capacity makes eviction judge; one that is none, and several logs, are refused."""
     done = kvbus("check", log, "--capacity", "gpu=10", "--rule", "eviction", "--json")
     assert (done.returncode, json.loads(done.stdout)["verdict"]) == (1, "VIOLATED")
-    assert kvbus("check", log, "--capacity", "gpu=1000000", "--tiers", "engine").returncode == 0
+    assert kvbus("check", log, "--capacity", "gpu=1000000", "--tiers", "engine, engine").returncode == 0
     for bad in (
         ["--capacity", "ten"],
         ["--profile", "nobody"],
@@ -82,6 +84,22 @@ def test_capacity_and_tiers_are_taken(log: Path, kvbus: Kvbus) -> None:
         [log],
     ):
         assert kvbus("check", log, *bad).returncode == 2
+
+
+def test_tiers_are_sources_of_any_log(log: Path, kvbus: Kvbus) -> None:
+    """A name that a log has no source of is refused with those it has, be it DuckDB or JSON lines."""
+    assert kvbus("export", log, "-o", "day.jsonl").returncode == 0
+    for one in (log, Path("day.jsonl")):
+        done = kvbus("check", one, "--tiers", "engine,other")
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "no source 'other'" in done.stderr
+        assert "sources are: engine" in done.stderr
+
+
+def test_a_log_is_not_judged_with_engines(log: Path, kvbus: Kvbus) -> None:
+    """A log beside an endpoint is refused as what it is."""
+    done = kvbus("check", log, "tcp://127.0.0.1:5557")
+    assert (done.returncode, "cannot be judged together" in done.stderr) == (2, True)
 
 
 def test_a_rule_is_named_by_its_id_too(log: Path, kvbus: Kvbus) -> None:
@@ -105,6 +123,15 @@ def test_junit_overwrites_nothing_but_a_report(log: Path, tmp_path: Path, kvbus:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["other.xml", "pipe"]
 
 
+def test_a_report_that_is_a_link_is_written_through(log: Path, tmp_path: Path, kvbus: Kvbus) -> None:
+    """What the link leads to is the new report, and the link stays."""
+    (tmp_path / "link.xml").symlink_to("out.xml")
+    for _ in range(2):
+        assert kvbus("check", log, "--junit", "link.xml").returncode == 0
+    assert (tmp_path / "link.xml").is_symlink()
+    assert len(Xml.parse(tmp_path / "out.xml").getroot()) == len(RULES)
+
+
 def test_silence_is_no_verdict(sockets: Path, kvbus: Kvbus) -> None:
     """Where nobody said anything the answer is 2, and who was silent."""
     done = kvbus("check", f"ipc://{sockets}/nobody", "--for", "0.3")
@@ -112,14 +139,38 @@ def test_silence_is_no_verdict(sockets: Path, kvbus: Kvbus) -> None:
     assert f"nothing was heard from ipc://{sockets}/nobody" in done.stderr
 
 
-def test_who_was_silent_is_told(engine: Engine, said: list[Message], sockets: Path, kvbus: Kvbus) -> None:
-    """One feed is judged, the other is named on stderr."""
+def test_nothing_holds_of_who_was_silent(
+    engine: Engine, said: list[Message], sockets: Path, kvbus: Kvbus
+) -> None:
+    """One feed is judged; as the other said nothing the answer is UNKNOWN for every rule, told once."""
     engine.play(said[:20], wait=False)
-    both = ("check", engine.endpoint, f"ipc://{sockets}/nobody")
-    done = kvbus(*both, "--replay", engine.replay, "--replay", f"ipc://{sockets}/none", "--for", "3")
-    assert done.returncode == 0, done.stderr
-    assert f"nothing was heard from ipc://{sockets}/nobody" in done.stderr
-    assert engine.endpoint not in done.stderr
+    both = ["check", engine.endpoint, f"ipc://{sockets}/nobody", "--replay", engine.replay]
+    both += ["--replay", f"ipc://{sockets}/none", "--for", "3", "--strict"]
+    done = kvbus(*both, "--rule", "refcount", "--rule", "eviction")
+    assert done.returncode == 1, done.stderr
+    assert done.stdout.splitlines()[:3] == [
+        "UNKNOWN",
+        "  UNKNOWN  refcount (O1), eviction (O2)",
+        f"    unknown: nothing was heard from ipc://{sockets}/nobody: it is not judged",
+    ]
+    assert engine.endpoint not in done.stdout
+
+
+def test_an_empty_log_proves_nothing(tmp_path: Path, kvbus: Kvbus) -> None:
+    """Of a log without batches every rule is UNKNOWN, which is 0, and 1 with --strict."""
+    DuckDBLog(tmp_path / "empty.duckdb").close()
+    (tmp_path / "empty.jsonl").touch()
+    for name in ("empty.duckdb", "empty.jsonl"):
+        done = kvbus("check", name, "--json")
+        report = json.loads(done.stdout)
+        assert (done.returncode, report["verdict"]) == (0, "UNKNOWN")
+        assert {rule["verdict"] for rule in report["rules"]} == {"UNKNOWN"}
+    strict = kvbus("check", "empty.duckdb", "--strict")
+    assert (strict.returncode, strict.stdout.count("no batch was seen")) == (1, 1)
+    github = kvbus("check", "empty.duckdb", "--github").stdout.splitlines()
+    assert [line.partition("::no batch")[0] for line in github] == [
+        f"::warning title=kvbus sequence (T1) and {len(RULES) - 1} more"
+    ]
 
 
 def test_rules_are_listed_and_explained(kvbus: Kvbus) -> None:
@@ -129,4 +180,16 @@ def test_rules_are_listed_and_explained(kvbus: Kvbus) -> None:
     by_id, by_name = kvbus("check", "--explain", "o2").stdout, kvbus("check", "--explain", "eviction").stdout
     assert by_id == by_name
     assert "eviction.at_once: warning (trtllm violation, kvbus violation)" in by_id
+    assert kvbus("check", "--list", "--rule", "o2").returncode == 2
     assert kvbus("check", "--explain", "nothing").returncode == 2
+
+
+def test_rules_are_objects_for_machines(kvbus: Kvbus) -> None:
+    """--json has a line for each rule and profile; with --explain the one rule, the same."""
+    objects = list(map(json.loads, kvbus("check", "--list", "--json").stdout.splitlines()))
+    rules = {one["rule"]: one for one in objects if "rule" in one}
+    assert list(rules) == list(RULES)
+    assert [one["profile"] for one in objects if "profile" in one] == list(PROFILES)
+    at_once = {"level": "warning", "profiles": {"trtllm": "violation", "kvbus": "violation"}}
+    assert rules["eviction"]["findings"]["eviction.at_once"] == at_once
+    assert json.loads(kvbus("check", "--explain", "O2", "--json").stdout) == rules["eviction"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import resource
 import signal
 import subprocess
 from collections.abc import Callable
@@ -50,6 +51,41 @@ def test_a_fault_of_ours_ends_with_2_and_says_how_to_report_it() -> None:
     assert "unexpected ZeroDivisionError: oh" in done.stderr
     assert "report" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("export", "LOG", "-o", "rows"),
+        ("export", "LOG", "-o", "day.jsonl"),
+        ("export", "LOG", "-o", "day.frames"),
+        ("baseline", "LOG", "-o", "old"),
+        ("check", "LOG", "--junit", "report.xml"),
+    ],
+    ids=" ".join,
+)
+def test_a_full_disk_is_told_and_leaves_what_was_there(
+    words: tuple[str, ...], log: Path, tmp_path: Path
+) -> None:
+    """Exit code 2, a next step and no traceback; an older file stays as it was, no draft stays behind."""
+    baseline = tmp_path / "old"
+    baseline.write_text("kvbus baseline 1\n")
+    copy = tmp_path / "LOG.duckdb"
+    copy.write_bytes(log.read_bytes())
+    done = subprocess.run(
+        command(*(copy if word == "LOG" else word for word in words)),
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)),
+        env=environment(PYTHONDONTWRITEBYTECODE="1"),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert (done.returncode, "Traceback" in done.stderr) == (2, False), done.stderr
+    assert len(done.stderr.splitlines()) >= 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["LOG.duckdb", "old"]
+    assert baseline.read_text() == "kvbus baseline 1\n"
 
 
 @pytest.mark.parametrize(("args", "env"), [(["--debug", "fail"], {}), (["fail"], {"KVBUS_DEBUG": "1"})])

@@ -81,6 +81,19 @@ def test_a_recording_can_be_judged_while_it_is_made(
     assert kvbus(*feed[:5], "y.duckdb", "--check", "-n", "30").returncode == 0
 
 
+def test_a_silent_feed_leaves_the_check_unknown(
+    engine: Engine, said: list[Message], sockets: Path, kvbus: Kvbus
+) -> None:
+    """With --check nothing holds of a feed that said nothing: it is named, and the word is UNKNOWN."""
+    engine.play(said[:30], wait=False)
+    feeds = [engine.endpoint, f"ipc://{sockets}/nobody", "--replay", engine.replay]
+    feeds += ["--replay", f"ipc://{sockets}/none"]
+    done = kvbus("record", *feeds, "-o", "x.duckdb", "--check", "-n", "30")
+    assert done.returncode == 0, done.stderr
+    assert f"nothing was heard from ipc://{sockets}/nobody: it is not judged" in done.stderr
+    assert "UNKNOWN, with 0 violations" in done.stderr
+
+
 def test_a_recorder_goes_on_where_it_stood(
     engine: Engine, said: list[Message], start: Callable[..., Running], kvbus: Kvbus, tmp_path: Path
 ) -> None:

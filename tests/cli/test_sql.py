@@ -96,6 +96,77 @@ def test_nothing_but_the_log_is_reached(log: Path, kvbus: Kvbus, tmp_path: Path,
     assert [path.name for path in tmp_path.iterdir()] == ["secret.csv"]
 
 
+@pytest.mark.parametrize(
+    "question", ["-- why\nSELECT 7 AS n", "--why?\n\nSELECT 7 AS n -- so", "/* why */ SELECT 7 AS n; -- so"]
+)
+def test_a_question_may_begin_with_a_comment(log: Path, kvbus: Kvbus, question: str) -> None:
+    """As an argument like any other, with and without a named log; no option is seen in it."""
+    for words in ((log, question), ("--csv", log, "--", question)):
+        done = kvbus("sql", *words, *(["--csv"] if words[0] == log else []))
+        assert (done.returncode, done.stdout) == (0, "n\n7\n"), done.stderr
+    assert kvbus("sql", question, "--csv", env={"KVBUS_LOG": str(log)}).stdout == "n\n7\n"
+    # An empty answer is described without being asked again.
+    nothing = question.replace("7 AS n", "7 AS n WHERE false")
+    assert kvbus("sql", log, nothing, "--csv").stdout == "n\n"
+
+
+def test_a_question_is_longer_than_any_name(log: Path, kvbus: Kvbus) -> None:
+    """Without a named log it is still not taken for one."""
+    question = f"SELECT {' + '.join(['1'] * 300)} AS n"
+    done = kvbus("sql", question, "--csv", env={"KVBUS_LOG": str(log)})
+    assert (done.returncode, done.stdout) == (0, "n\n300\n"), done.stderr
+
+
+def test_an_option_that_there_is_not_is_refused(log: Path, kvbus: Kvbus) -> None:
+    """It is not taken for a log or a question."""
+    for words in ((log, "SELECT 1", "--jsno"), (log, "--jsno", "SELECT 1"), ("-x", log, "SELECT 1")):
+        done = kvbus("sql", *words)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "there is no option -" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("question", "problem", "step"),
+    [
+        ("", "there is no question", "SELECT"),
+        ("-- only a comment\n", "there is no question", "SELECT"),
+        ("SELECT 1; SELECT 2", "more than one statement", "one SELECT at a time"),
+        ("DELETE FROM meta", "DELETE is not for a log", "kvbus export"),
+        ("SET threads = 1", "SET is not for a log", "kvbus export"),
+        ("FROM read_text('/etc/hostname')", "Permission Error", "no file"),
+        ("SELEC 1", "Parser Error", "Mend the SQL"),
+        ("SELECT 'x'::INT", "Conversion Error", "TRY_CAST"),
+        ("SELECT positon FROM events", "positon", "SHOW TABLES"),
+        ("SELECT * FROM evnts", "evnts", "SHOW TABLES"),
+    ],
+)
+def test_what_cannot_be_asked_is_told_with_what_can(
+    log: Path, kvbus: Kvbus, question: str, problem: str, step: str
+) -> None:
+    """Each with the problem on the first line and what helps there on the second."""
+    done = kvbus("sql", log, question)
+    assert (done.returncode, done.stdout) == (2, "")
+    first, second = done.stderr.split("\n       ", 1)
+    assert (problem in first, step in second) == (True, True), done.stderr
+
+
+def test_a_damaged_log_is_told_as_such(log: Path, kvbus: Kvbus, tmp_path: Path) -> None:
+    """Cut short or overwritten in the middle, by sql and by stat: damaged, not somebody else's."""
+    whole = log.read_bytes()
+    fifth = len(whole) // 5
+    asked = "SELECT sum(octet_length(payload)), sum(seq), max(received_ns) FROM batches"
+    for damaged in (
+        whole[:fifth],
+        whole[: 3 * fifth],
+        whole[:fifth] + b"\xff" * (3 * fifth) + whole[-fifth:],
+    ):
+        (tmp_path / "bad.duckdb").write_bytes(damaged)
+        for words in (("sql", "bad.duckdb", asked), ("stat", "bad.duckdb")):
+            done = kvbus(*words)
+            assert (done.returncode, done.stdout) == (2, "")
+            assert "Use a copy" in done.stderr
+
+
 def test_a_mistake_is_explained(log: Path, kvbus: Kvbus) -> None:
     """A wrong name ends with exit code 2, what was probably meant, and where the names stand."""
     done = kvbus("sql", log, "SELECT positon FROM events")
@@ -105,13 +176,17 @@ def test_a_mistake_is_explained(log: Path, kvbus: Kvbus) -> None:
 
 
 def test_what_is_not_a_question_is_refused(log: Path, kvbus: Kvbus, tmp_path: Path) -> None:
-    """A log without SQL, too many words, JSON lines and a log that is not there are told apart."""
+    """A log without SQL, too many words, JSON lines by any name, no such log, and no name are told apart."""
     (tmp_path / "lines.jsonl").touch()
+    (tmp_path / "lines.duckdb").write_text('{"source":"x"}\n')
     for words, says in (
         ((log,), "and the SQL"),
         ((log, "SELECT", "1"), "quotes"),
         (("lines.jsonl", "SELECT 1"), "kvbus import"),
+        (("lines.duckdb", "SELECT 1"), "kvbus import lines.duckdb -o lines.duckdb.duckdb"),
         (("none.duckdb", "SELECT 1"), "there is no log"),
+        (("none.jsonl", "SELECT 1"), "there is no log"),
+        (("", "SELECT 1"), "has an empty name"),
     ):
         done = kvbus("sql", *words)
         assert (done.returncode, says in done.stderr) == (2, True), done.stderr
@@ -159,12 +234,13 @@ def test_it_asks_while_a_recorder_writes(
 
     until(path.exists)
     until(lambda: count() == 50)
-    for question in (
-        "FROM enable_logging(storage = 'file', storage_path = 'leak')",
-        "FROM read_text('/etc/hostname')",
-        "DELETE FROM meta",
+    for question, step in (
+        ("FROM enable_logging(storage = 'file', storage_path = 'leak')", ""),
+        ("FROM read_text('/etc/hostname')", "no file, setting or network"),
+        ("DELETE FROM meta", "kvbus export"),
     ):
-        assert kvbus("sql", path, question).returncode == 2
+        done = kvbus("sql", path, question)
+        assert (done.returncode, step in done.stderr.splitlines()[-1]) == (2, True), done.stderr
     done = kvbus("sql", path, "SELECT count(*) > 0 AS some FROM lifetimes", "--json")
     assert json.loads(done.stdout) == {"some": True}
     engine.play(said[50:60])
@@ -185,3 +261,21 @@ def test_a_long_question_can_be_stopped(
     code, out, err = running.stop(number)
     assert (code, out, err) == (2, "", "kvbus: interrupted before it was done\n")
     assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize("is_answering", [False, True])
+def test_a_stopped_question_leaves_nothing_on_the_disk(
+    is_answering: bool, log: Path, tmp_path: Path, start: Callable[..., Running]
+) -> None:
+    """What it had laid aside beside the log is removed with it, while DuckDB works and while rows come."""
+    copy = tmp_path / "copy.duckdb"
+    copy.write_bytes(log.read_bytes())
+    wide = "SELECT range, repeat(hash(range)::VARCHAR, 50) AS s FROM range(2500000) ORDER BY s, range"
+    running = start("sql", copy, wide, "--csv")
+    assert running.process.stdout is not None
+    if is_answering:
+        assert running.process.stdout.readline() == "range,s\n"
+    until(lambda: list(tmp_path.glob("copy.duckdb.tmp/*storage*")) != [])
+    code, _, err = running.stop()
+    assert (code, err) == (2, "kvbus: interrupted before it was done\n")
+    assert list(tmp_path.iterdir()) == [copy]

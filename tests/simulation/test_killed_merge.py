@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from kvbus.aggregator import Aggregator, Round
+from kvbus.aggregator import Aggregator
 from kvbus.events import EventBatch
 from kvbus.log import Entry, EpochBegan, Loss, Received, SourceId
+from kvbus.rounds import Round
 from sinks.ledger import Ledger, Standings
 
 TIERS = ("cpu", "fs", "s3")
