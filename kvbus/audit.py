@@ -27,6 +27,7 @@ from kvbus.rules.crossing import Crossing
 from kvbus.rules.lifetimes import Lifetimes
 from kvbus.rules.order import TierOrder
 from kvbus.rules.payload import Decoding, Sizes, dense, fresh_contents
+from kvbus.rules.rooms import Rooms
 from kvbus.rules.table import RULES, About, UnknownRuleError
 from kvbus.rules.transport import Transport
 from kvbus.scene import Scene
@@ -42,8 +43,9 @@ class Audit:
     """Runs all rules and answers for some of them (``rules``: names of ``RULES``; None: all).
 
     ``examples``: how many findings of a kind are kept with their evidence. ``profile``: what is legal (a name
-    of ``PROFILES``; None: read off each stream). ``capacities``: blocks that fit into a medium. ``engines``:
-    feed names of engines whose tiers each have a source, primary first. Raises ``UnknownRuleError``,
+    of ``PROFILES``; None: read off each stream). ``capacities``: blocks that fit into a medium, whatever
+    a publisher says of itself. ``engines``: feed names of engines whose tiers each have a source, primary
+    first. Raises ``UnknownRuleError``,
     ``UnknownProfileError``.
     """
 
@@ -80,9 +82,10 @@ class Audit:
         self._sizes = Sizes()
         self._crossing = Crossing(self._names)
         self._tier_order = TierOrder(self._names, engines)
-        self._capacity = Capacity(fits)
+        self._rooms = Rooms(self._names, fits)
+        self._capacity = Capacity(self._rooms)
         self._clears = Clears()
-        self._lifetimes = Lifetimes(self._names, fits)
+        self._lifetimes = Lifetimes(self._names, self._rooms)
 
     # -- taking a log in -------------------------------------------------------------------------------------
 
@@ -125,6 +128,7 @@ class Audit:
         scene = Scene(chunk, self._names, self._holdings, moves, sky, self._findings)
         residency.refcount(scene)
         residency.at_once(scene)
+        self._rooms.look(chunk)
         self._capacity.look(scene)
         self._tier_order.look(scene)
         self._crossing.look(scene, questions)

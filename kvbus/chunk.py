@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kvbus.arrays import lists, present, rows, signed, times, unsigned
-from kvbus.columns import Columns, Tables
+from kvbus.columns import Columns, Tables, capacities
 from kvbus.log import EpochBegan, Loss, PositionedEntry, Received, SourceId, Stray
 from kvbus.names import Names
 from kvbus.verdict import Witness, witness
@@ -232,11 +232,14 @@ class Chunks:
 
     def _marks(self, tables: Tables, first: int) -> Iterator[tuple[int, Mark]]:
         found: list[tuple[int, int, Mark]] = []
+        fits = capacities(rows(tables.get("capacities")))
         for name, kind in (("epochs", EpochBegan), ("losses", Loss), ("strays", Stray)):
             for row in rows(tables.get(name)):
                 source = self.sources[row.pop("source_id")]
-                place = row.pop("marker"), row.pop("next_position") - first
-                found.append((*place, kind(source=source, **row)))
+                marker, before = row.pop("marker"), row.pop("next_position") - first
+                if marker in fits:
+                    row["capacity"] = fits[marker]
+                found.append((marker, before, kind(source=source, **row)))
         for _, before, mark in sorted(found, key=lambda mark: mark[0]):
             yield before, mark
 

@@ -17,8 +17,6 @@ from kvbus.rules.transport import Missed
 
 CERTAIN: Final = -1
 
-_NO_CHANGES: Final = np.zeros(0, np.int64), np.zeros((0, 3), np.int64)
-
 
 class _Cloud(NamedTuple):
     """Why the counts of a source's epoch are uncertain, of its GPU and of its other tiers; None: certain."""
@@ -29,10 +27,13 @@ class _Cloud(NamedTuple):
 
 
 class Sky(NamedTuple):
-    """The clouds over one chunk: for each source, from which event row which cloud holds."""
+    """The clouds over one chunk: for each source, from which event row which cloud holds, and before which
+    rows something was ``missed``.
+    """
 
     whys: list[str]
     changes: dict[int, tuple[Ints, Ints]]
+    missed: dict[int, Ints]
 
     def doubts(self, chunk: Chunk, event: Ints, gpu: Bools) -> Ints:
         """For ``event`` rows, on the GPU or not: the number of why in ``whys``, or ``CERTAIN``."""
@@ -45,12 +46,6 @@ class Sky(NamedTuple):
             doubt = np.where(gpu[mine], state[:, 1], state[:, 2])
             found[mine] = np.where((at >= 0) & (state[:, 0] == epoch[mine]), doubt, CERTAIN)
         return found
-
-    def lifted(self, source: int, row: int) -> bool:
-        """Whether the clear at event row ``row`` makes a GPU certain again that was not."""
-        rows, states = self.changes.get(source, _NO_CHANGES)
-        at = int(np.searchsorted(rows, row, side="right")) - 1
-        return at > 0 and int(rows[at]) == row and int(states[at - 1][1]) != CERTAIN
 
 
 class Clouds:
@@ -79,7 +74,11 @@ class Clouds:
             else:
                 continue
             self._tell(row, number, whys, told)
-        return Sky(whys, {number: _arrays(rows) for number, rows in told.items()})
+        rows_missed: dict[int, list[int]] = {}
+        for miss in missed:
+            rows_missed.setdefault(miss.source, []).append(miss.row)
+        gaps = {number: np.array(rows, np.int64) for number, rows in rows_missed.items()}
+        return Sky(whys, {number: _arrays(rows) for number, rows in told.items()}, gaps)
 
     def _tell(
         self, row: int, number: int, whys: list[str], told: dict[int, list[tuple[int, int, int, int]]]

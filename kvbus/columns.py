@@ -6,7 +6,7 @@ Batches, and the marks between them; events are ``kvbus/event_columns``' matter.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final
 
@@ -51,6 +51,10 @@ EPOCHS: Final = pa.schema(
         "began_ns": pa.int64(),
     }
 )
+CAPACITIES: Final = pa.schema(
+    {"marker": pa.uint64(), "next_position": pa.uint64(), "medium": pa.string(), "blocks": pa.uint64()}
+)
+"""What publishers said fits, a row a medium; ``marker`` is that of the epoch."""
 LOSSES: Final = pa.schema(
     {
         "marker": pa.uint64(),
@@ -113,19 +117,19 @@ class Columns:
 
     def _markers(self, entries: Sequence[Entry]) -> Tables:
         position = self.position
-        rows: dict[str, list[dict[str, Any]]] = {"epochs": [], "losses": [], "strays": []}
+        schemas = {"epochs": EPOCHS, "capacities": CAPACITIES, "losses": LOSSES, "strays": STRAYS}
+        rows: dict[str, list[dict[str, Any]]] = {name: [] for name in schemas}
         for entry in entries:
             if isinstance(entry, Received):
                 position += 1
                 continue
             name = {EpochBegan: "epochs", Loss: "losses", Stray: "strays"}[type(entry)]
             row = msgspec.structs.asdict(entry)
-            source_id = self._source_id(row.pop("source"))
-            rows[name].append(
-                {"marker": self.marker, "next_position": position, "source_id": source_id, **row}
-            )
+            place = {"marker": self.marker, "next_position": position}
+            for medium, blocks in row.pop("capacity", {}).items():
+                rows["capacities"].append({**place, "medium": medium, "blocks": blocks})
+            rows[name].append({**place, "source_id": self._source_id(row.pop("source")), **row})
             self.marker += 1
-        schemas = {"epochs": EPOCHS, "losses": LOSSES, "strays": STRAYS}
         return {name: pa.Table.from_pylist(found, schemas[name]) for name, found in rows.items() if found}
 
     def _source_id(self, source: SourceId) -> int:
@@ -185,6 +189,14 @@ def _blobs(payloads: list[bytes]) -> pa.Array:
     np.cumsum(np.fromiter(map(len, payloads), np.int64, len(payloads)), out=ends[1:])
     buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(payloads))]
     return pa.Array.from_buffers(pa.large_binary(), len(payloads), buffers)
+
+
+def capacities(rows: Iterable[Mapping[str, Any]]) -> dict[int, dict[str, int]]:
+    """What fits, by the marker of the epoch, out of rows of ``CAPACITIES``."""
+    found: dict[int, dict[str, int]] = {}
+    for row in rows:
+        found.setdefault(row["marker"], {})[row["medium"]] = row["blocks"]
+    return found
 
 
 def _source_rows(found: list[tuple[int, SourceId]]) -> pa.Table:

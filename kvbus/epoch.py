@@ -18,6 +18,7 @@ from kvbus.log import Entry, EpochBegan, Loss, Received, SourceId, Standing, Str
 from kvbus.recent import Recent
 from kvbus.reply import Reply
 from kvbus.waiting import Waiting
+from kvbus.wire import Capacity, PublisherInfo
 
 LOST_RANGES_MAX: Final = 1024
 """Holes of one epoch that are remembered, to tell a late batch from a double."""
@@ -27,7 +28,8 @@ class Epoch:
     """One epoch of ``source``. ``because`` as in ``EpochBegan``; ``counts`` are the stream's.
 
     ``next_seq`` begins at ``origin`` (None: wherever the epoch is first seen). ``last_ts``: the clock of the
-    last batch delivered (seconds). ``begun``: a batch of it was seen.
+    last batch delivered (seconds). ``info``: what the publisher said of itself, if that is known. ``begun``:
+    a batch of it was seen.
     """
 
     def __init__(
@@ -37,20 +39,23 @@ class Epoch:
         *,
         because: str,
         origin: int | None,
-        incarnation: str = "",
+        info: PublisherInfo | None = None,
         counts: Counter[str],
         limits: Limits,
     ) -> None:
         self.source = source
         self.number = number
         self.origin = origin
-        self.incarnation = incarnation
+        self.incarnation = ""
         self.begun = False
         self.next_seq = origin
         self.last_ts = -math.inf
         self.recent = Recent(batches_max=limits.recent_batches, bytes_max=limits.recent_bytes)
         self.waiting = Waiting(batches_max=limits.waiting_batches, bytes_max=limits.waiting_bytes)
         self._because = because
+        self._capacity: Capacity = {}
+        if info is not None:
+            self.introduce(info)
         self._counts = counts
         self._limits = limits
         self._lost: deque[range] = deque(maxlen=LOST_RANGES_MAX)
@@ -70,12 +75,18 @@ class Epoch:
         for seq, payload in standing.recent.items():
             self.recent.add(seq, payload)
 
+    def introduce(self, info: PublisherInfo) -> None:
+        """Take note of what the publisher says of itself."""
+        self.incarnation, self._capacity = info.incarnation, info.capacity
+
     def begin(self, first: Arrival) -> EpochBegan:
         """Take the epoch's first sign of life; the batch itself is not put in its place yet."""
         self.begun = True
         if self.next_seq is None:
             self.next_seq = first.seq
-        return EpochBegan(self.source, self.number, self._because, self.incarnation, first.received_ns)
+        return EpochBegan(
+            self.source, self.number, self._because, self.incarnation, first.received_ns, self._capacity
+        )
 
     def end(self) -> list[Entry]:
         """The publisher is gone: declare every hole lost and deliver what waits."""
@@ -84,13 +95,14 @@ class Epoch:
             entries += self.give_up("restart", self.waiting.since_ns)
         return entries
 
-    def next_epoch(self, because: str) -> Epoch:
+    def next_epoch(self, because: str, *, info: PublisherInfo | None) -> Epoch:
         """The one after this; a new process counts from 0."""
         return Epoch(
             self.source,
             self.number + 1,
             because=because,
             origin=0,
+            info=info,
             counts=self._counts,
             limits=self._limits,
         )

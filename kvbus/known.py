@@ -29,7 +29,7 @@ class Known:
         self._by_name: dict[str, set[tuple[int, int]]] = {}
         self._next_seq: dict[Stream, int] = {}
         self._epoch: dict[SourceId, int] = {}
-        self._marks: set[Loss | EpochBegan | tuple[Stream, int, int]] = set()
+        self._marks: set[tuple[Stream, int, int]] = set()
         for entry in entries:
             self._note(entry)
 
@@ -65,12 +65,12 @@ class Known:
                 if ((entry.source, entry.epoch), entry.seq, hash(entry.payload)) not in self._marks:
                     yield entry
             case Loss():
-                if _timeless(entry) not in self._marks and entry.last_seq >= self._next_seq.get(
+                if _mark(entry) not in self._marks and entry.last_seq >= self._next_seq.get(
                     (entry.source, entry.epoch), 0
                 ):
                     yield entry
             case EpochBegan():
-                if _timeless(entry) not in self._marks and entry.epoch >= self._epoch.get(entry.source, 0):
+                if _mark(entry) not in self._marks and entry.epoch >= self._epoch.get(entry.source, 0):
                     yield entry
 
     def _fresh_batch(self, entry: Received) -> Iterator[Entry]:
@@ -100,16 +100,15 @@ class Known:
             self.add(entry.source.source, entry.seq, entry.payload)
             self._next_seq[stream] = entry.seq + 1
             return
-        self._marks.add(_timeless(entry))
+        self._marks.add(_mark(entry))
         if isinstance(entry, Loss):
             self._next_seq[stream] = max(self._next_seq.get(stream, 0), entry.last_seq + 1)
 
 
-def _timeless(entry: Loss | EpochBegan) -> Loss | EpochBegan:
-    """The same without the time at which it was noticed, which differs from reader to reader."""
-    if isinstance(entry, Loss):
-        return Loss(entry.source, entry.epoch, entry.first_seq, entry.last_seq, "", 0)
-    return EpochBegan(entry.source, entry.epoch, "", "", 0)
+def _mark(entry: Loss | EpochBegan) -> tuple[Stream, int, int]:
+    """What is the same of it for every reader: not when it was noticed, nor how."""
+    stream = (entry.source, entry.epoch)
+    return (stream, entry.first_seq, entry.last_seq) if isinstance(entry, Loss) else (stream, -1, -1)
 
 
 def _stray(entry: Received, reason: str) -> Stray:

@@ -151,11 +151,10 @@ class LineReader:
             line = line | {"payload": b64decode(line["payload"], validate=True)}
         if kind not in _SINGLE:
             raise ValueError(f"no entry is of kind {kind!r}")
-        make = _SINGLE[kind]
-        found = {name: line[name] for name in make.__struct_fields__ if name != "source"}
-        if kind == "Loss" and found["first_seq"] > found["last_seq"]:
+        found = msgspec.convert(line | {"source": source}, _SINGLE[kind])
+        if isinstance(found, Loss) and found.first_seq > found.last_seq:
             raise ValueError("the loss ends before it begins")
-        return msgspec.convert(found | {"source": source}, make)
+        return found
 
     def _read(self, source: SourceId, payload: bytes) -> tuple[EventBatch | Undecodable, str]:
         dialect = self._dialects.setdefault(source, DialectReader())

@@ -74,6 +74,8 @@ def lines_of(entry: Entry, *, payload: bool = False) -> Iterator[Line]:
         case Loss() | EpochBegan():
             rest = msgspec.structs.asdict(entry)
             del rest["source"], rest["epoch"]
+            if not rest.get("capacity", True):
+                del rest["capacity"]
             yield head | {"kind": type(entry).__name__} | rest
 
 

@@ -1,8 +1,9 @@
 """One feed's sockets and its ``Sequencer``: SUB and replay in, ordered entries out. Owned and polled by
 ``Subscriber``.
 
-It says hello to the replay socket, asks it when something is missing and says when the answer is over. It
-decides nothing about order: that is ``sequence``.
+It says hello to the replay socket, asks it when something is missing and says when the answer is over. What
+comes live waits in ZeroMQ for the answer to a hello, so that a stream begins with what its publisher says of
+itself. It decides nothing about order: that is ``sequence``.
 
 Each request goes out on a DEALER socket of its own: what a slow publisher still sends for an earlier
 request can then not be taken for the answer to this one.
@@ -80,8 +81,15 @@ class Link:
         sequencer = self.sequencer
         return bool(sequencer.waiting) or (self._connected and sequencer.ask_from is not None)
 
+    @property
+    def greets(self) -> bool:
+        """Whether a hello is to be answered, or given up, before anything live is read."""
+        return self._hello_due if self._dealer is None else self._hello
+
     def sockets(self) -> list[zmq.Socket[bytes]]:
-        return [self.live.sub, self.live.monitor] + ([self._dealer] if self._dealer is not None else [])
+        """Those to wait for."""
+        live = [] if self.greets else [self.live.sub]
+        return [*live, self.live.monitor] + ([self._dealer] if self._dealer is not None else [])
 
     # -- live --------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from typing import Final, Protocol
 from msgspec import Struct
 
 from kvbus.events import EventBatch, Undecodable
+from kvbus.wire import Capacity
 
 
 class SourceId(Struct, frozen=True, order=True):
@@ -107,7 +108,7 @@ class EpochBegan(Struct, frozen=True, gc=False):
     ``because``: ``first_sight``, ``incarnation`` (its hello reply says so), ``content`` (the same number
     has other bytes in its replay), ``replay_empty`` (it no longer has the last batch we heard), ``seq``
     (numbers went back and the clock went on). ``incarnation`` is what a kvbus publisher calls itself, else
-    empty.
+    empty; ``capacity`` how many distinct blocks fit into a medium, where it says so and was heard in time.
     """
 
     source: SourceId
@@ -115,6 +116,7 @@ class EpochBegan(Struct, frozen=True, gc=False):
     because: str
     incarnation: str
     began_ns: int
+    capacity: Capacity = {}
 
 
 Entry = Received | Loss | Stray | EpochBegan

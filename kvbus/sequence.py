@@ -26,8 +26,8 @@ class Cursor:
     """One stream's place, and the batches around it that are not yet in order.
 
     ``origin`` is the first seq wanted of the first epoch seen (1 for publishers that count from 1); None
-    takes the stream wherever it is first seen. Later epochs begin at 0. ``incarnation``: what the publisher
-    calls itself, where that is known already; ``standing`` knows better.
+    takes the stream wherever it is first seen. Later epochs begin at 0. ``info``: what the publisher says
+    of itself, where that is known already; ``standing`` knows better.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class Cursor:
         *,
         can_ask: bool,
         origin: int | None = 0,
-        incarnation: str = "",
+        info: PublisherInfo | None = None,
         standing: Standing | None = None,
         limits: Limits | None = None,
     ) -> None:
@@ -48,7 +48,7 @@ class Cursor:
             source,
             because="first_sight",
             origin=origin,
-            incarnation=incarnation,
+            info=info,
             counts=self.counts,
             limits=self._limits,
         )
@@ -287,7 +287,7 @@ class Cursor:
         restart = self._suspicion.answered(info, reply)
         if restart is None and reply.same and reply.suspected:
             return self._suspicion.dismiss()
-        return self._follow(restart)
+        return self._follow(restart, info)
 
     def _probed(self, *, complete: bool) -> list[Entry]:
         """An answer did not prove by its bytes that this is the same process, nor that it is another."""
@@ -302,23 +302,25 @@ class Cursor:
     # -- one life or two -----------------------------------------------------------------------------
 
     def _introduced(self, info: PublisherInfo) -> list[Entry]:
-        entries = self._follow(self._suspicion.introduced(info, self._reply))
-        self._epoch.incarnation = info.incarnation
+        entries = self._follow(self._suspicion.introduced(info, self._reply), info)
+        self._epoch.introduce(info)
         return entries
 
     def _decide(self) -> list[Entry]:
         restart = self._suspicion.decide()
         return self._suspicion.dismiss() if restart is None else self._follow(restart)
 
-    def _follow(self, restart: Restart | None) -> list[Entry]:
-        """Where a restart is proved, end this epoch and begin the next with what proved it."""
+    def _follow(self, restart: Restart | None, info: PublisherInfo | None = None) -> list[Entry]:
+        """Where a restart is proved, end this epoch and begin the next with what proved it; ``info``: what
+        the new process says of itself, if it was that which proved it.
+        """
         if restart is None:
             return []
         over = self._epoch
         # What waited belongs to the process that was alive when it was sent.
         arrivals = [*restart.arrivals, *self._suspicion.take_born_since(restart.born_ts)]
         entries = over.end()
-        self._epoch = over.next_epoch(restart.because)
+        self._epoch = over.next_epoch(restart.because, info=info)
         former = Former(over, born_ts=restart.born_ts)
         self._suspicion = Suspicion(self._epoch, former=former, probing=self._can_ask)
         # What still comes of an answer that is under way was sent by the process that is gone, unless the

@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
+import msgspec
+
 from kvbus.arrival import Arrival, Limits
 from kvbus.events import EventBatch, counts_from_one
 from kvbus.log import Entry, SourceId, Standing
@@ -50,7 +52,7 @@ class Sequencer:
         self._orphans: list[Arrival] = []
         self._orphan_bytes = 0
         self._asked_from: int | None = None  # of the answer under way
-        self._incarnation = ""
+        self._info: PublisherInfo | None = None
         for known, standing in (standings or {}).items():
             if known.source == source:
                 self._streams.add(self._cursor(known, origin, standing=standing))
@@ -110,7 +112,7 @@ class Sequencer:
 
     def hello(self, info: PublisherInfo) -> list[Entry]:
         """The publisher behind the replay socket says who it is."""
-        self._incarnation = info.incarnation
+        self._info = info
         entries: list[Entry] = []
         for source, cursor in self._cursors.items():
             if self._streams.speaks_for(source):
@@ -120,7 +122,7 @@ class Sequencer:
     def ended(self, *, complete: bool, info: PublisherInfo | None, now_ns: int) -> list[Entry]:
         """A replay is over; without its end marker (``complete``) nothing follows from what it lacked."""
         if info is not None:
-            self._incarnation = info.incarnation
+            self._info = info
         if self._discovering:
             self._tries += 1
             self._discovering = not complete and self._tries < self._limits.tries
@@ -193,17 +195,28 @@ class Sequencer:
     def _begin(self, source: SourceId, first: Arrival) -> Cursor:
         """The cursor of a stream that nobody knew before this."""
         from_one = self._origin == 0 and first.seq == 1 and counts_from_one(first.batch)
-        cursor = self._cursor(source, 1 if from_one else self._origin)
+        info = self._info
+        if info is not None and first.connection:
+            # A bound socket hears several publishers: this one need not be who answered.
+            info = msgspec.structs.replace(info, capacity={})
+        cursor = self._cursor(source, 1 if from_one else self._origin, info=info)
         if self._asked_from is not None:
             cursor.asked(start=self._asked_from)
         return cursor
 
-    def _cursor(self, source: SourceId, origin: int | None, *, standing: Standing | None = None) -> Cursor:
+    def _cursor(
+        self,
+        source: SourceId,
+        origin: int | None,
+        *,
+        info: PublisherInfo | None = None,
+        standing: Standing | None = None,
+    ) -> Cursor:
         return Cursor(
             source,
             can_ask=self._can_ask,
             origin=origin,
-            incarnation=self._incarnation,
+            info=info,
             standing=standing,
             limits=self._limits,
         )

@@ -123,7 +123,7 @@ class Subscriber:
         for link in self._links:
             if link.live.monitor in ready:
                 link.take_news(out)
-            if link.live.sub in ready and link.take_live(out):
+            if link.live.sub in ready and not link.greets and link.take_live(out):
                 self._heard[link] = time.monotonic()
             link.take_replay(out)
         if self._idle_s is not None:

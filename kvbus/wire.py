@@ -58,7 +58,8 @@ class Live(Struct, frozen=True, gc=False):
 
 
 Capacity = Annotated[
-    dict[Annotated[str, Meta(min_length=1, max_length=64)], Annotated[int, Meta(ge=1)]], Meta(max_length=16)
+    dict[Annotated[str, Meta(min_length=1, max_length=64)], Annotated[int, Meta(ge=1, le=1 << 62)]],
+    Meta(max_length=16),
 ]
 """How many distinct blocks fit into each of a few media."""
 

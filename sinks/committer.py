@@ -24,6 +24,7 @@ ORDER: Final = (
     "sources",
     "event_shapes",
     "epochs",
+    "capacities",
     "batches",
     "event_rows",
     "event_extras",

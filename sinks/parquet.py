@@ -26,7 +26,9 @@ from sinks import schema
 from sinks.views import VIEWS
 
 CHUNK_ENTRIES: Final = 2048
-FILES: Final = ("sources", "epochs", "batches", "events", "losses", "strays")
+FILES: Final = ("sources", "epochs", "capacities", "batches", "events", "losses", "strays")
+
+_EMPTIED: Final = (*(name for name in FILES if name != "events"), "event_rows", "event_extras")
 
 
 def export(entries: Iterable[Entry], output: Path, /) -> None:
@@ -52,7 +54,7 @@ def export(entries: Iterable[Entry], output: Path, /) -> None:
 def _write(entries: Iterator[Entry], folder: Path) -> None:
     """Chunk by chunk through a database in memory, so that there is one definition of the views."""
     connection = schema.connect(threads=os.cpu_count() or 1, memory_limit="2GB")
-    connection.execute(schema.TABLES + VIEWS)
+    connection.execute(schema.TABLES + schema.TABLES_2 + VIEWS)
     columns = Columns()
     writers: dict[str, pq.ParquetWriter] = {}
     try:
@@ -67,7 +69,7 @@ def _write(entries: Iterator[Entry], folder: Path) -> None:
                 if rows.num_rows:
                     writers[name].write_table(rows)
             # Shapes stay: a later chunk's events may have one of them, which is told once.
-            for name in ("sources", "epochs", "batches", "event_rows", "event_extras", "losses", "strays"):
+            for name in _EMPTIED:
                 connection.execute(f"DELETE FROM {name}")
     finally:
         connection.close()

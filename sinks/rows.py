@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from kvbus.columns import capacities
 from kvbus.dialects import DialectReader
 from kvbus.log import EpochBegan, Loss, PositionedEntry, Received, SourceId, Stray
 from sinks import schema
@@ -22,6 +23,9 @@ FROM batches WHERE position BETWEEN ? AND ? ORDER BY position"""
 
 _COUNTS: Final = """SELECT (SELECT count(*) FROM batches), (SELECT count(*) FROM epochs),
 (SELECT count(*) FROM losses), (SELECT count(*) FROM strays)"""
+
+CAPACITIES: Final = """SELECT marker, next_position, medium, blocks FROM capacities
+WHERE next_position BETWEEN ? AND ? ORDER BY marker, medium"""
 
 _MARKS: Final[dict[str, tuple[str, type[EpochBegan | Loss | Stray]]]] = {
     "epochs": ("because, incarnation, began_ns", EpochBegan),
@@ -75,9 +79,17 @@ class Rows:
         found: list[tuple[int, PositionedEntry]] = []
         for table, sql in self.mark_queries.items():
             make = _MARKS[table][1]
+            fits = self._capacities(first, last) if make is EpochBegan else {}
             for marker, position, source_id, epoch, *rest in self._asked.rows(sql, [first, last]):
-                found.append((marker, PositionedEntry(position, make(self._source(source_id), epoch, *rest))))
+                told = [fits[marker]] if marker in fits else []
+                entry = make(self._source(source_id), epoch, *rest, *told)
+                found.append((marker, PositionedEntry(position, entry)))
         return (entry for _, entry in sorted(found, key=lambda pair: pair[0]))
+
+    def _capacities(self, first: int, last: int) -> dict[int, dict[str, int]]:
+        names = "marker", "next_position", "medium", "blocks"
+        rows = self._asked.rows(CAPACITIES, [first, last])
+        return capacities(dict(zip(names, row, strict=True)) for row in rows)
 
     def _source(self, source_id: int) -> SourceId:
         try:

@@ -67,6 +67,7 @@ CREATE TABLE violation_rows (
 CREATE TABLE witnesses (
     number UBIGINT, nth UINTEGER, source VARCHAR, topic VARCHAR, rank INTEGER, instance INTEGER,
     epoch INTEGER, seq UBIGINT, event UINTEGER, position UBIGINT);
+CREATE TABLE capacities (marker UBIGINT, next_position UBIGINT, medium VARCHAR, blocks UBIGINT);
 """
 """What version 2 adds, apart from views."""
 

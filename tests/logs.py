@@ -79,7 +79,7 @@ def everything() -> list[Entry]:
         Loss(A, 0, 0, 3, "late_join", 11),
         received(A, 4, stored(1, 2, 3, parent=9), removed(7)),
         received(A, 5),
-        EpochBegan(B, 0, "first_sight", "cafe", 12),
+        EpochBegan(B, 0, "first_sight", "cafe", 12, {"CPU": 300, "GPU": 8}),
         received(B, 0, AllBlocksCleared(), stored(2**64 - 1, medium="cpu"), removed(2**63, medium=None)),
         of_payload(A, 6, b"\xc1 no msgpack at all"),
         Stray(A, 0, 5, b"other bytes", 13, "conflict"),
@@ -126,6 +126,7 @@ def in_short(standings: dict[SourceId, Standing]) -> dict[SourceId, tuple[int, i
 
 HASHES = st.integers(0, 2**64 - 1)
 TEXT = st.text(st.characters(codec="utf-8"), max_size=8)
+FITS = st.dictionaries(st.sampled_from(["GPU", "cpu", "STORAGE"]), st.integers(1, 1 << 62))
 MAYBE_INT = st.none() | st.integers(-(2**63), 2**63 - 1)
 STORED = st.builds(
     BlockStored,
@@ -175,7 +176,7 @@ def histories(draw: st.DrawFn) -> list[Entry]:
         elif kind == "stray":
             entries.append(Stray(source, epoch, seq, draw(st.binary(max_size=9)), 2, "late"))
         else:
-            entries.append(EpochBegan(source, epoch, "seq", draw(TEXT), 3))
+            entries.append(EpochBegan(source, epoch, "seq", draw(TEXT), 3, draw(FITS)))
         if kind in ("batch", "garbage"):
             next_seqs[source, epoch] = seq + 1
         elif kind == "loss":

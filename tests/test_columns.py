@@ -122,6 +122,7 @@ def test_rows_of_one_of_everything() -> None:
     assert {name: len(found) for name, found in rows.items()} == {
         "sources": 3,
         "epochs": 3,
+        "capacities": 2,
         "losses": 3,
         "strays": 2,
         "batches": 8,

@@ -11,6 +11,7 @@ from kvbus.epoch import Epoch
 from kvbus.events import EventBatch
 from kvbus.log import Entry, EpochBegan, Loss, Received, SourceId, Standing
 from kvbus.reply import Reply
+from kvbus.wire import PublisherInfo
 
 SOURCE = SourceId("engine", b"kv", 0)
 
@@ -61,8 +62,9 @@ def test_an_epoch_without_an_origin_takes_its_first_number_from_what_it_sees() -
 
 def test_the_epoch_after_counts_from_0_and_forgets() -> None:
     """A new process has the next epoch number, none of the old one's batches and no name yet."""
-    old = Epoch(SOURCE, because="first_sight", origin=1, incarnation="a", counts=Counter(), limits=Limits())
-    new = old.next_epoch("seq")
+    info = PublisherInfo("a", None, 0)
+    old = Epoch(SOURCE, because="first_sight", origin=1, info=info, counts=Counter(), limits=Limits())
+    new = old.next_epoch("seq", info=None)
     assert (new.number, new.next_seq, new.incarnation, new.begun) == (1, 0, "", False)
 
 

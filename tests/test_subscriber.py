@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ import zmq
 from kvbus.capture import read_capture
 from kvbus.endpoints import reader_endpoint
 from kvbus.errors import ConfigError, EndpointError
-from kvbus.events import BlockRemoved
+from kvbus.events import AllBlocksCleared, BlockRemoved
 from kvbus.feed import Feed, Notice
 from kvbus.log import Entry, EpochBegan, Loss, Received, Standing
 from kvbus.publisher import Publisher
@@ -21,6 +22,7 @@ from kvbus.subscriber import Subscriber
 from tests.engine import Batch, Engine, Faults
 
 PATIENCE_S = 30.0
+TCP = "tcp://127.0.0.1:*"
 
 
 @pytest.fixture(scope="module")
@@ -127,6 +129,44 @@ def test_a_late_joiner_gets_all_that_the_replay_still_has(batches: list[Batch]) 
     assert [(e.seq, e.payload) for e in received(entries)] == [(seq, payload) for _, seq, payload in batches]
     assert all(entry.replayed for entry in received(entries))
     assert "disconnected" not in {notice.kind for notice in notices}
+
+
+def test_a_stream_begins_with_what_its_publisher_says_of_itself() -> None:
+    """Who comes late, while batches fly, hears first who speaks and what fits into its tier."""
+    with Publisher(TCP, replay_endpoint=TCP, capacity={"CPU": 300}) as publisher:
+        over = threading.Event()
+
+        def speak() -> None:
+            while not over.wait(0.0005):
+                publisher.publish([AllBlocksCleared()])
+
+        speaker = threading.Thread(target=speak)
+        speaker.start()
+        try:
+            for _ in range(5):
+                with Subscriber([Feed(publisher.endpoint, publisher.replay_endpoint)]) as late:
+                    entries, _ = read(late, batches_up_to(1))
+                assert isinstance(entries[0], EpochBegan)
+                said = entries[0].incarnation, entries[0].capacity
+                assert said == (publisher.info().incarnation, {"CPU": 300})
+        finally:
+            over.set()
+            speaker.join()
+
+
+def test_a_replay_socket_that_never_answers_holds_nobody_up_for_long() -> None:
+    """The stream is read all the same, without what its publisher would have said."""
+    with Publisher(TCP) as publisher, zmq.Context() as context:
+        silent = context.socket(zmq.ROUTER)
+        port = silent.bind_to_random_port("tcp://127.0.0.1")
+        try:
+            with Subscriber([Feed(publisher.endpoint, f"tcp://127.0.0.1:{port}")], origin=None) as reader:
+                meet(reader, publisher)
+                publisher.publish([AllBlocksCleared()])
+                entries, _ = read(reader, batches_up_to(1))
+        finally:
+            silent.close(0)
+    assert len(received(entries)) == 1
 
 
 def test_standings_are_continued_without_a_hole_or_a_double(batches: list[Batch]) -> None:

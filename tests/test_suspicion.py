@@ -26,7 +26,7 @@ def after(*seqs: int, incarnation: str = "") -> Epoch:
         SourceId("engine"),
         because="first_sight",
         origin=0,
-        incarnation=incarnation,
+        info=PublisherInfo(incarnation, None, 0),
         counts=Counter(),
         limits=Limits(),
     )
@@ -118,7 +118,7 @@ def test_what_the_life_before_said_is_known_again_as_long_as_the_clock_goes_on()
     """A replayed batch of the old life is told by its clock, until the new life's clock falls behind it."""
     old = after(0, 1, 2)
     former = Former(old, born_ts=9.0)
-    suspicion = Suspicion(old.next_epoch("seq"), former=former, probing=False)
+    suspicion = Suspicion(old.next_epoch("seq", info=None), former=former, probing=False)
     assert suspicion.is_from_older_life(at(7, 1.5, replayed=True))
     former.heard(at(1, 1.0))
     assert not suspicion.is_from_older_life(at(7, 1.5, replayed=True))

@@ -4,36 +4,34 @@ told.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 
 from kvbus.chunk import Ints
 from kvbus.clouds import CERTAIN
 from kvbus.findings import Told
 from kvbus.names import distinct
+from kvbus.rules.rooms import Rooms
 from kvbus.scene import Scene
 
 
 class Capacity:
-    """O2, L1: a tier holds no more distinct blocks than ``capacities`` (by canonical medium) say, at any
-    event.
+    """O2: a tier holds no more distinct blocks than it has ``rooms`` for, at any event.
 
     Remembers a number for each (source, medium) that has a capacity.
     """
 
-    def __init__(self, capacities: Mapping[str, int]) -> None:
-        self._capacities = capacities
+    def __init__(self, rooms: Rooms) -> None:
+        self._rooms = rooms
         self._held: dict[tuple[int, str], int] = {}
         self._lives: dict[tuple[int, str], int] = {}
 
     def look(self, scene: Scene) -> None:
-        for medium, most in self._capacities.items():
-            numbers = [n for n, name in enumerate(scene.names.media.names) if name == medium]
-            if numbers:
-                self._medium(scene, numbers[0], medium, most)
+        limited = self._rooms.media()
+        for number, medium in enumerate(scene.names.media.names):
+            if medium in limited:
+                self._medium(scene, number, medium)
 
-    def _medium(self, scene: Scene, number: int, medium: str, most: int) -> None:
+    def _medium(self, scene: Scene, number: int, medium: str) -> None:
         moves, chunk = scene.moves, scene.chunk
         step = (moves.after > 0).astype(np.int64) - (moves.before > 0)
         rows = np.flatnonzero((step != 0) & (chunk.medium[moves.event] == number))
@@ -53,14 +51,16 @@ class Capacity:
             base[0] = carried
             held = held + (base - before)[np.cumsum(first) - 1]
             self._held[key], self._lives[key] = int(held[-1]), int(life[-1])
-            over = mine[(held > most) & (step[mine] > 0) & (held - 1 == most)]
-            self._over(scene, over, medium, most)
+            most = self._rooms.of(source, medium, chunk, chunk.batch[moves.event[mine]])
+            crosses = (held - 1 == most) & (step[mine] > 0)
+            self._over(scene, mine[crosses], medium, most[crosses])
 
-    def _over(self, scene: Scene, rows: Ints, medium: str, most: int) -> None:
+    def _over(self, scene: Scene, rows: Ints, medium: str, fits: Ints) -> None:
+        most_at = dict(zip(rows.tolist(), fits.tolist(), strict=True))
         doubts = scene.doubts(rows)
 
         def say(scene: Scene, row: int) -> Told:
-            event = int(scene.moves.event[row])
+            event, most = int(scene.moves.event[row]), most_at[row]
             because = (
                 f"{scene.who(event)}: with block {int(scene.moves.hash[row])} {medium} holds {most + 1:,} "
                 f"blocks, and has room for {most:,}: somebody had to leave before"

@@ -35,19 +35,23 @@ class Clears:
         gpu = scene.is_gpu(np.arange(len(chunk.kind)))
         for number in {*distinct(sources[clears]).tolist(), *self._runs}:
             mine = sources == number
-            self._runs_of(scene, number, np.flatnonzero(mine & clears), np.flatnonzero(mine & stores & gpu))
+            missed = scene.sky.missed.get(number, np.zeros(0, np.int64))
+            between = np.sort(np.concatenate((np.flatnonzero(mine & stores & gpu), missed)))
+            self._runs_of(scene, number, np.flatnonzero(mine & clears), between)
             if clears[mine].any():
                 lower = np.flatnonzero(mine & stores & ~gpu)
                 self._ambiguous(scene, number, np.flatnonzero(mine & clears), lower)
         self._lower.update(distinct(sources[stores & ~gpu]).tolist())
 
-    def _runs_of(self, scene: Scene, number: int, clears: Ints, stores: Ints) -> None:
-        """Clears between which nothing is stored, nor was anything missed, counted on from chunk to chunk."""
-        upto, previous = np.searchsorted(stores, clears), 0
-        for clear, stored in zip(clears.tolist(), upto.tolist(), strict=True):
-            if stored > previous or scene.sky.lifted(number, clear):
+    def _runs_of(self, scene: Scene, number: int, clears: Ints, between: Ints) -> None:
+        """Clears with nothing ``between`` them, neither a store nor something missed (that comes before its
+        row), counted on from chunk to chunk.
+        """
+        upto, previous = np.searchsorted(between, clears, side="right"), 0
+        for clear, passed in zip(clears.tolist(), upto.tolist(), strict=True):
+            if passed > previous:
                 self._runs.pop(number, None)
-            previous = stored
+            previous = passed
             here = scene.witness(clear)
             run, first = self._runs.get(number, (0, here))
             self._runs[number] = run + 1, first
@@ -57,7 +61,7 @@ class Clears:
                 )
                 group = Group("clear.storm", number)
                 scene.findings.add(group, scene.order(clear), because, [first, here])
-        if previous < len(stores):
+        if previous < len(between):
             self._runs.pop(number, None)
 
     def _ambiguous(self, scene: Scene, number: int, clears: Ints, lower: Ints) -> None:

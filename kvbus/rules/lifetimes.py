@@ -10,6 +10,7 @@ from kvbus.chunk import REMOVED, STORED, Chunks
 from kvbus.clouds import CERTAIN
 from kvbus.findings import Findings, Group
 from kvbus.names import first_sights
+from kvbus.rules.rooms import Rooms
 from kvbus.rules.words import named
 from kvbus.scene import Scene
 from kvbus.verdict import Witness
@@ -18,9 +19,9 @@ from kvbus.verdict import Witness
 class Lifetimes:
     """Remembers the first store of each (source, medium, group), and which of them had a removal."""
 
-    def __init__(self, names: Chunks, capacities: Mapping[str, int]) -> None:
+    def __init__(self, names: Chunks, rooms: Rooms) -> None:
         self._names = names
-        self._capacities = capacities
+        self._rooms = rooms
         self._stored: dict[tuple[int, int], Witness] = {}
         self._removed: set[tuple[int, int]] = set()
 
@@ -67,7 +68,7 @@ class Lifetimes:
         for (source, medium), first in firsts.items():
             if (source, medium) in removed:
                 continue
-            most, order = self._capacities.get(medium), (first.position or 0, first.event or 0)
+            most, order = self._rooms.now(source, medium), (first.position or 0, first.event or 0)
             kept = f"{medium}: blocks are stored and none is ever removed"
             findings.add(Group("lifetime.kept", source, medium), order, kept, [first])
             if most is not None and held[source, medium] > most:

@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kvbus.events import BlockStored, EventBatch
-from kvbus.log import PositionedEntry, Received
+from kvbus.log import EpochBegan, PositionedEntry, Received
 from kvbus.testing import history
 
 EVENT = st.sampled_from(
@@ -56,7 +56,7 @@ HISTORIES = st.lists(st.tuples(CONTROL, BATCH).map("".join), max_size=14).map(" 
 
 class Odd(Struct):
     """What a batch says besides: ``shift_s`` of the publisher's clock (None: it knows full seconds only),
-    ``heard_s`` later than it was made.
+    ``heard_s`` later than it was made. ``fits``: what the publisher says of itself where an epoch begins.
     """
 
     dialect: str
@@ -65,6 +65,7 @@ class Odd(Struct):
     shift_s: float | None
     heard_s: float
     topic: bytes
+    fits: dict[str, int]
 
 
 _ODD = st.builds(
@@ -75,6 +76,7 @@ _ODD = st.builds(
     shift_s=st.sampled_from([None, None, 0.0, 0.0, -1.0, 100.0]),
     heard_s=st.sampled_from([0.0, 0.0, 70.0, 200.0]),
     topic=st.sampled_from([b"kv", b"kv", b"kv2"]),
+    fits=st.sampled_from([{}, {"GPU": 1}, {"gpu": 2, "CPU": 9}, {"STORAGE": 1}]),
 )
 
 
@@ -86,6 +88,8 @@ def _odd_logs(draw: st.DrawFn) -> list[PositionedEntry]:
 def made_odd(at: PositionedEntry, odd: Odd) -> PositionedEntry:
     """The same entry, if its batch had also said this."""
     entry = replace(at.entry, source=replace(at.entry.source, topic=odd.topic))
+    if isinstance(entry, EpochBegan):
+        entry = replace(entry, capacity=odd.fits)
     if isinstance(entry, Received):
         batch, received_ns = entry.batch, entry.received_ns + round(odd.heard_s * 1e9)
         if isinstance(batch, EventBatch):

@@ -20,7 +20,8 @@ from kvbus.testing import history
 from kvbus.verdict import Report
 from tests.audit.histories import ODD_LOGS, Odd, made_odd
 
-CAPACITIES = {"GPU": 2, "CPU": 1}
+CAPACITIES = {"CPU": 1}
+"""The others say themselves what fits."""
 ENGINES = [["engine", "q"]]
 CUTS = st.lists(st.integers(1, 5), min_size=1, max_size=4)
 PROFILES = st.sampled_from([None, "vllm", "kvbus", "sglang"])
@@ -134,7 +135,7 @@ def test_the_content_of_a_block_long_gone_is_forgotten(cuts: list[int]) -> None:
 def test_secondaries_keep_their_order_whoever_else_is_named(cuts: list[int]) -> None:
     """Owners that are heard of later change nothing about which of two tiers came first."""
     entries = history("s:+a d:+a | s:+b | d:+c s:+c | s:+d d:+d")
-    odd = Odd(dialect="map", owner="another", size=4, shift_s=0, heard_s=0, topic=b"kv")
+    odd = Odd(dialect="map", owner="another", size=4, shift_s=0, heard_s=0, topic=b"kv", fits={})
     named = [
         made_odd(at, odd) if isinstance(at.entry, Received) and at.position == 1 else at for at in entries
     ]
@@ -144,7 +145,7 @@ def test_secondaries_keep_their_order_whoever_else_is_named(cuts: list[int]) -> 
 @given(EACH)
 def test_the_first_batch_of_a_generation_bears_witness(cuts: list[int]) -> None:
     """Events become arrays: the witness is the first batch of this epoch whose events were maps."""
-    plain = Odd(dialect="map", owner=None, size=4, shift_s=0, heard_s=0, topic=b"kv")
+    plain = Odd(dialect="map", owner=None, size=4, shift_s=0, heard_s=0, topic=b"kv", fits={})
     entries = history("g:+a | restart g:+a | g:+b | g:+c")
     forms = {at.position: "array" if at.position == 3 else "map" for at in entries}
     spoken = [made_odd(at, replace(plain, dialect=forms[at.position])) for at in entries]
@@ -154,6 +155,12 @@ def test_the_first_batch_of_a_generation_bears_witness(cuts: list[int]) -> None:
 @given(EACH)
 def test_shares_that_say_nothing_have_their_place_in_a_round(cuts: list[int]) -> None:
     """Of one drain the primary tier's share comes first, be both of them empty."""
-    odd = Odd(dialect="map", owner=None, size=4, shift_s=None, heard_s=0, topic=b"kv")
+    odd = Odd(dialect="map", owner=None, size=4, shift_s=None, heard_s=0, topic=b"kv", fits={})
     entries = [made_odd(at, odd) for at in history("@q . | @engine . | @q g:+a")]
     assert told("tier_order", judged(entries, cuts)) == [[(0, None), (1, None)]]
+
+
+def test_what_was_missed_ends_a_storm_wherever_the_log_is_cut() -> None:
+    """Two clears, two batches that cannot be read, and a clear of the next process are no storm."""
+    entries = history("clear clear | garbage | garbage | restart clear")
+    assert told("clear", judged(entries, [1])) == told("clear", judged(entries)) == []

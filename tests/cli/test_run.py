@@ -115,6 +115,18 @@ def test_a_run_that_records_itself(kvbus: Kvbus, tmp_path: Path) -> None:
     assert checked.exit_code == 0, checked.stdout
 
 
+def test_a_recording_knows_what_fits(kvbus: Kvbus, tmp_path: Path) -> None:
+    """Each tier's capacity is in the log, and `check` judges by it without a flag."""
+    behind = ("--tier", "cpu:blocks=80", "--tier", f"fs:path={tmp_path / 'kv'},max_blocks=100")
+    answer(kvbus("run", *SMALL, "--gpu-blocks", "64", *behind, "--record", "run.duckdb", "--json"))
+    told = "SELECT medium, blocks FROM capacities JOIN epochs USING (marker) ORDER BY source_id"
+    found = [json.loads(line) for line in kvbus("sql", "run.duckdb", told, "--json").stdout.splitlines()]
+    sizes = {"GPU": 64, "CPU": 80, "STORAGE": 100}
+    assert found == [{"medium": medium, "blocks": blocks} for medium, blocks in sizes.items()]
+    assert kvbus("check", "run.duckdb", "--rule", "eviction").exit_code == 0
+    assert kvbus("check", "run.duckdb", "--rule", "eviction", "--capacity", "CPU=79").exit_code == 1
+
+
 def test_blocks_that_were_there_already_are_stores(kvbus: Kvbus, tmp_path: Path) -> None:
     """What a folder held at its opening, or another process put there meanwhile, became readable and was
     announced: it is counted, and moved no bytes.
