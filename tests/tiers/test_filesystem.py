@@ -46,8 +46,8 @@ def content(key: OffloadKey, nbytes: int = PAYLOAD) -> memoryview:
     return made
 
 
-def opened(root: Path, *, direct: bool = True, fsync: bool = False) -> FilesystemStore:
-    return FilesystemStore(root, block_bytes=PAYLOAD, direct=direct, fsync=fsync)
+def opened(root: Path, *, direct: bool = True, fsync: bool = False, shared: bool = True) -> FilesystemStore:
+    return FilesystemStore(root, block_bytes=PAYLOAD, direct=direct, fsync=fsync, shared=shared)
 
 
 def put(store: FilesystemStore, *names: str) -> None:
@@ -104,6 +104,27 @@ def test_read_only_memory_can_be_put(store: FilesystemStore) -> None:
     """Bytes that cannot be written to are as good as others."""
     assert store.put(k("a"), content(k("a")).toreadonly())
     assert got(store, "a")
+
+
+def test_alone_nobody_looks_before_writing(tmp_path: Path) -> None:
+    """Where no other process puts blocks, a file that is there all the same is replaced, and whole."""
+    store = opened(tmp_path / "root", shared=False)
+    put(store, "a")
+    before = path_of(store, "a").stat()
+    assert store.put(k("a"), content(k("a")))
+    assert path_of(store, "a").stat().st_ino != before.st_ino
+    assert got(store, "a")
+
+
+def test_a_file_that_is_too_long_is_corrupt(store: FilesystemStore) -> None:
+    """Bytes behind a block are told with their number, whether they fill a page or not."""
+    for extra in (1, 4096, 9000):
+        put(store, "a")
+        path = path_of(store, "a")
+        path.write_bytes(path.read_bytes() + bytes(extra))
+        with pytest.raises(BlockCorruptError, match=f"a file of {store.kind.stored_bytes + extra} bytes"):
+            store.get(k("a"), memory(PAYLOAD))
+        store.delete(k("a"))
 
 
 def test_what_is_there_is_not_written_again(store: FilesystemStore) -> None:
@@ -513,8 +534,9 @@ def test_inventory_goes_by_last_use(store: FilesystemStore, tmp_path: Path) -> N
     put(store, "a", "b", "c")
     for age, name in enumerate("cab", start=100):
         os.utime(path_of(store, name), (age, age))
-    assert [key for key, _ in opened(tmp_path / "root").inventory()] == keys("c a b")
-    assert got(store, "c")
+    another = opened(tmp_path / "root")
+    assert [key for key, _ in another.inventory()] == keys("c a b")
+    assert got(another, "c")
     assert [*opened(tmp_path / "root").inventory()] == [(key, PAYLOAD) for key in keys("a b c")]
 
 
@@ -561,12 +583,12 @@ def test_inventory_goes_on(store: FilesystemStore, monkeypatch: pytest.MonkeyPat
     assert store.folder.skipped == {"EPERM": 1, "EACCES": 1}
 
 
-def test_a_clock_that_was_set_back(store: FilesystemStore) -> None:
+def test_a_clock_that_was_set_back(store: FilesystemStore, tmp_path: Path) -> None:
     """A block whose last use is said to be in the future is used now, when it is loaded."""
     put(store, "a", "b")
     for name in "ab":
         os.utime(path_of(store, name), (1 << 33, 1 << 33))
-    assert got(store, "b")
+    assert got(opened(tmp_path / "root"), "b")
     assert [key for key, _ in store.inventory()] == keys("b a")
 
 

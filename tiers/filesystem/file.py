@@ -42,7 +42,7 @@ def allows_direct(path: str) -> bool:
             write_file(path, [view], direct=True, fsync=False)
             file = open_file(path, direct=True)
             try:
-                return read_whole(file, [view]) == len(view)
+                return read_whole(file, [view], enough=len(view)) == len(view)
             finally:
                 os.close(file)
         except OSError as error:
@@ -74,11 +74,13 @@ def open_file(path: str, *, direct: bool) -> int:
     return os.open(path, os.O_RDONLY | os.O_CLOEXEC | (os.O_DIRECT if direct else 0))
 
 
-def read_whole(file: int, parts: Sequence[memoryview]) -> int:
-    """Fill these parts from the beginning of an open file. How many bytes there were to fill them with."""
-    done = 0
-    while parts and (got := os.preadv(file, parts, done)):
-        parts, done = after(parts, got), done + got
+def read_whole(file: int, parts: Sequence[memoryview], *, enough: int) -> int:
+    """Fill these parts from the beginning of an open file, until there are ``enough`` bytes. How many there
+    were to fill them with.
+    """
+    done = os.preadv(file, parts, 0)
+    while 0 < done < enough and (got := os.preadv(file, after(parts, done), done)):
+        done += got
     return done
 
 

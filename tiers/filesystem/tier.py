@@ -15,15 +15,14 @@ from __future__ import annotations
 import mmap
 import os
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Final
 
 from tiers.argument import yes_or_no
 from tiers.errors import TierError, TierValueError
-from tiers.filesystem.file import allows_direct, is_aligned, open_file, read_whole
+from tiers.filesystem.file import ALIGNMENT, allows_direct, is_aligned, open_file, read_whole
 from tiers.filesystem.folder import BlockFolder
+from tiers.filesystem.uses import Uses
 from tiers.keys import OffloadKey
 from tiers.medium import Locality
 from tiers.storage.backpressure import Backpressure
@@ -38,17 +37,16 @@ from tiers.storage.block_store import (
 )
 from tiers.storage.tier import StorageTier
 
-USED_TO_THE_S: Final = 60.0
-"""How exactly a file's time tells its last use: not every load shall cost a write to the disk."""
-
 
 class FilesystemStore:
     """The blocks of ``block_bytes`` bytes under ``root``, a ``BlockStore``; others may use ``root`` too.
 
     ``layout``: what else makes blocks exchangeable, see ``BlockKind``; others are kept apart.
     ``direct``: past the page cache, where ``root`` and a block's memory allow it (``is_direct``: where the
-    root does). ``fsync``: a block that was put survives a power cut. A file's modification time is its last
-    use, to the minute, so that whoever opens the folder next knows what to evict first.
+    root does). ``fsync``: a block that was put survives a power cut. ``shared``: others may put the same
+    blocks, so it is looked for one before it is written; else the new file takes an old one's place. A file's
+    modification time is its last use, to the minute, so that whoever opens the folder next knows what to
+    evict first.
 
     Raises ``TierError`` where no file can be made, ``TierValueError`` as ``BlockKind``.
     """
@@ -61,10 +59,14 @@ class FilesystemStore:
         layout: Mapping[str, object] | None = None,
         fsync: bool = False,
         direct: bool = True,
+        shared: bool = True,
     ) -> None:
         path = checked_path(root)
         self.kind = BlockKind(block_bytes, layout)
         self._headers = threading.local()
+        self._beyond = memoryview(mmap.mmap(-1, ALIGNMENT))
+        self._uses = Uses()
+        self._shared = yes_or_no("shared", shared)
         yes_or_no("fsync", fsync)
         yes_or_no("direct", direct)
         try:
@@ -79,7 +81,7 @@ class FilesystemStore:
     def put(self, key: OffloadKey, data: memoryview) -> bool:
         self.kind.check(data)
         path = self.folder.path_of(key)
-        if self.folder.holds(path):
+        if self._shared and self.folder.holds(path):
             return False
         header = self._header()
         header[:] = header_of(key, data)
@@ -89,6 +91,7 @@ class FilesystemStore:
             if self._may_hold(path):
                 raise BlockUnsureError(key, error) from error
             raise
+        self._uses.told(key)  # by the file's being new
         return True
 
     def _may_hold(self, path: str) -> bool:
@@ -111,13 +114,12 @@ class FilesystemStore:
             os.close(file)
 
     def _read(self, file: int, key: OffloadKey, into: memoryview) -> None:
-        header, facts = self._header(), os.fstat(file)
-        expected = self.kind.stored_bytes
-        done = read_whole(file, [header, into]) if facts.st_size == expected else facts.st_size
-        if done != expected:
-            raise BlockCorruptError(key, f"a file of {done} bytes, not {expected}")
+        header, expected = self._header(), self.kind.stored_bytes
+        # A page beyond the block: that nothing comes into it says what asking for the file's size would.
+        if read_whole(file, [header, into, self._beyond], enough=expected) != expected:
+            raise BlockCorruptError(key, f"a file of {os.fstat(file).st_size} bytes, not {expected}")
         verify(key, header, payload=into)
-        if abs(time.time() - facts.st_mtime) > USED_TO_THE_S:  # either way: clocks are set back
+        if not self._uses.told(key):
             with suppress(OSError):  # a courtesy to the next process; this one has its block
                 os.utime(file)
 
@@ -194,7 +196,12 @@ class FilesystemTier(StorageTier):
         where = None if locality is None else Locality(locality)  # a configuration says it in text
         use_backpressure = yes_or_no("backpressure", backpressure)
         self._blocks = FilesystemStore(
-            path, block_bytes=row_bytes(primary_kv_view), layout=layout, fsync=fsync, direct=direct
+            path,
+            block_bytes=row_bytes(primary_kv_view),
+            layout=layout,
+            fsync=fsync,
+            direct=direct,
+            shared=shared,
         )
         try:
             super().__init__(
