@@ -11,6 +11,7 @@ import typer
 from cli import options, tellings
 from cli.exits import pipe_may_close
 from cli.given import refuse
+from cli.json_line import json_line
 from cli.render import say
 
 EPILOG: Final = """\
@@ -42,8 +43,6 @@ def baseline(
 
     Works while the log is being recorded to. With --json it says what it wrote into FILE.
     """
-    import msgspec
-
     from kvbus.baseline import counted, written
     from kvbus.baseline_file import save
 
@@ -60,5 +59,5 @@ def baseline(
             return
         save(output, told)
         if given.json:
-            sys.stdout.write(msgspec.json.encode({"file": str(output), **counts}).decode() + "\n")
+            sys.stdout.write(json_line({"file": str(output), **counts}))
     say(f"{output}: {counts['events']:,} events of {counts['sources']:,} sources")

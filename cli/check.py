@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
-import msgspec
 import typer
 
 from cli import ci, options, rulebook
 from cli.exits import NO, OK, pipe_may_close
 from cli.given import refuse, refuse_all_but
+from cli.json_line import json_line
 from cli.render import painter
 from cli.report import lines
-from cli.steps import json_line
+from cli.result_file import check_place
 from cli.stories import story_lines, story_object
 from kvbus.config import Settings
 from kvbus.errors import ConfigError
@@ -24,7 +24,7 @@ from kvbus.rules.table import RULES
 
 if TYPE_CHECKING:
     from kvbus.audit import Audit
-    from kvbus.story import Story as Told
+    from kvbus.story import Story
     from kvbus.verdict import Report
 
 EPILOG: Final = """\
@@ -78,7 +78,7 @@ Junit = Annotated[
 Github = Annotated[
     bool, typer.Option("--github", help="Print GitHub annotations instead: errors and warnings of the run.")
 ]
-Story = Annotated[
+WithStories = Annotated[
     bool,
     typer.Option("--story", help="Of a log: tell the life of each finding's block around its witnesses."),
 ]
@@ -109,7 +109,7 @@ def check(
     tiers: Tiers = None,
     junit: Junit = None,
     github: Github = False,
-    story: Story = False,
+    story: WithStories = False,
     list_rules: ListRules = False,
     explain: Explain = None,
     as_json: options.Json = None,
@@ -138,10 +138,10 @@ def check(
         flags["log"] = one_log(what)
     given = options.settings(config, **flags)
     if junit is not None:
-        ci.check_junit_place(junit)
+        check_place(junit, ci.REPORT)
     apart = [[name.strip() for name in names.split(",")] for names in tiers or []]
     auditor = auditor_of(given, rules, profile, apart)
-    told: Sequence[Told] = ()
+    told: Sequence[Story] = ()
     if live:
         from cli.watch import watched
 
@@ -224,13 +224,13 @@ def exit_code(report: Report, *, strict: bool) -> int:
     return NO if report.verdict == "VIOLATED" else OK
 
 
-def show(report: Report, told: Sequence[Told], given: Settings, *, github: bool, with_stories: bool) -> None:
+def show(report: Report, told: Sequence[Story], given: Settings, *, github: bool, with_stories: bool) -> None:
     """The report on stdout, in the form that was asked for."""
     if github:
         sys.stdout.writelines(line + "\n" for line in ci.github(report, strict=given.strict))
     elif given.json:
         stories_too = {"stories": [story_object(one) for one in told]} if with_stories else {}
-        sys.stdout.write(msgspec.json.encode(report.as_object() | stories_too).decode() + "\n")
+        sys.stdout.write(json_line(report.as_object() | stories_too))
     else:
         paint = painter(sys.stdout)
         sys.stdout.writelines(line + "\n" for line in (*lines(report, paint), *story_lines(told, paint)))

@@ -5,26 +5,18 @@ verdict is made elsewhere.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 from xml.etree import ElementTree as Xml
 
 from cli.format import plain
 from cli.report import place
-from kvbus.draft import check_place, draft_of
-from kvbus.errors import KvbusError
+from cli.result_file import Kind, result_file
 from kvbus.rules.table import RULES
 from kvbus.verdict import Finding, Report, RuleVerdict
 
 XML_HEAD: Final = '<?xml version="1.0" encoding="utf-8"?>\n'
 CASE_CLASS: Final = "kvbus.check"
-HEAD_BYTES: Final = 1 << 16
-"""Within so many the first case of a report of ours stands."""
-
-
-class ReportFileError(KvbusError):
-    """A report cannot be written where it was asked for."""
 
 
 def junit(report: Report, *, name: str, strict: bool) -> str:
@@ -88,45 +80,17 @@ def told(finding: Finding) -> list[str]:
 
 
 def write_junit(path: Path, text: str) -> None:
-    """Write a report, over an older one if there is one, whole or not at all. Raises ``ReportFileError``."""
-    with _translated(path):
-        _refuse_other(path)
-        with draft_of(path) as draft, draft.open("x", encoding="utf-8", newline="\n") as file:
-            file.write(text)
+    """Write a report, over an older one if there is one, whole or not at all. Raises ``ResultFileError``."""
+    with result_file(path, REPORT) as draft, draft.open("x", encoding="utf-8", newline="\n") as file:
+        file.write(text)
 
 
-def check_junit_place(path: Path) -> None:
-    """Raise ``ReportFileError`` where ``write_junit`` could not begin. What is there stays."""
-    with _translated(path):
-        _refuse_other(path)
-        check_place(path)
-
-
-@contextmanager
-def _translated(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise ReportFileError(
-            f"cannot write {path}: {error.strerror}",
-            next_step="Check the folder, its rights and the space on the disk.",
-        ) from error
-
-
-def _refuse_other(path: Path) -> None:
-    """Raise ``ReportFileError`` where something is that is no report of ours."""
-    if path.exists() and not (path.is_file() and _is_junit(path)):
-        raise ReportFileError(
-            f"{path} exists already, and is no JUnit report of kvbus",
-            next_step="Choose another name or remove it.",
-        )
-
-
-def _is_junit(path: Path) -> bool:
-    """Whether the file is a report that ``junit`` made, by its beginning."""
-    with path.open("rb") as file:
-        head = file.read(HEAD_BYTES)
+def _is_junit(head: bytes) -> bool:
     return head.startswith(f"{XML_HEAD}<testsuite ".encode()) and f'classname="{CASE_CLASS}"'.encode() in head
+
+
+REPORT: Final = Kind("JUnit report", _is_junit)
+"""What may be replaced by a report: one that ``junit`` made, by its first case."""
 
 
 def _escaped(text: str) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from cli.amounts import short
 from cli.axes import Axes, Value, value_of
 from cli.extras import extra
+from cli.result_file import Kind, result_file
 from tiers.serving.stack_spec import StackSpec
 from tiers.serving.workload import RunCount
 
@@ -27,6 +28,17 @@ COLOURS: Final = 10
 LEGEND_INSIDE_MAX: Final = 6
 LEVEL_TICKS_MAX: Final = 10
 HEADROOM: Final = 1.08
+FORMS: Final = {".png": "Software", ".svg": "Creator"}
+"""What a picture's name may end in, and the field in which such a picture says what made it."""
+MADE_BY: Final = "kvbus run --what-if"
+"""What every drawing says of itself, and what may be replaced is known by."""
+
+
+def _is_drawing(head: bytes) -> bool:
+    return head.startswith((b"\x89PNG", b"<?xml")) and MADE_BY.encode() in head
+
+
+DRAWING: Final = Kind("plot", _is_drawing)
 
 
 def the_figure() -> type[Figure]:
@@ -42,7 +54,9 @@ def the_figure() -> type[Figure]:
 
 
 def draw(axes: Axes, found: Sequence[tuple[StackSpec, RunCount]], path: Path) -> None:
-    """Draw all runs into ``path``; the axis with most numbers runs along the bottom. Raises ``OSError``."""
+    """Draw all runs into ``path``; the axis with most numbers runs along the bottom. Raises
+    ``ResultFileError``.
+    """
     figure = the_figure()(figsize=(8, 5), layout="constrained")
     panel = figure.subplots()
     along = longest(axes)
@@ -56,7 +70,9 @@ def draw(axes: Axes, found: Sequence[tuple[StackSpec, RunCount]], path: Path) ->
     if others:
         place = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)} if len(drawn) > LEGEND_INSIDE_MAX else {}
         panel.legend(**place)
-    figure.savefig(path, dpi=144)
+    form = path.suffix.lower()
+    with result_file(path, DRAWING) as draft:
+        figure.savefig(draft, format=form[1:], dpi=144, metadata={FORMS[form]: MADE_BY})
 
 
 def longest(axes: Axes) -> str:

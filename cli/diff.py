@@ -12,7 +12,7 @@ from cli import options, tellings
 from cli.exits import NO, OK, pipe_may_close
 from cli.format import plain
 from cli.given import refuse_all_but
-from cli.steps import json_line
+from cli.json_line import json_line
 
 EPILOG: Final = """\
 What may be ignored: reorder-within-batch, reorder-within-event, batching, interleaving, parents,
@@ -66,8 +66,6 @@ def diff(
         )
         show_tolerances(as_json=options.settings(config, json=as_json).json)
         return
-    import msgspec
-
     from kvbus.comparison import compare
     from kvbus.side_by_side import as_object, lines
 
@@ -79,7 +77,7 @@ def diff(
     with pipe_may_close(code):
         if given.json:
             told = {**as_object(found), "ignored": sorted(chosen)}
-            sys.stdout.write(msgspec.json.encode(told).decode() + "\n")
+            sys.stdout.write(json_line(told))
         else:
             sys.stdout.writelines(plain(line) + "\n" for line in lines(found))
     raise typer.Exit(code)

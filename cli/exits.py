@@ -160,13 +160,13 @@ def stop_signals(*, patient: bool = True, is_last: bool = False) -> Iterator[thr
     """
     stop = threading.Event()
 
-    def note(_number: int, _frame: FrameType | None) -> None:
+    def note(number: int, frame: FrameType | None) -> None:
         repeated = stop.is_set()
         stop.set()
         if not patient and not repeated:
             hush("" if stoppable() else INTERRUPTED + "\n")
         if repeated or not patient:
-            strike(_number, _frame)
+            strike(number, frame)
 
     def strike(_number: int, frame: FrameType | None) -> None:
         if is_importing(frame):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final
@@ -15,10 +15,9 @@ from cli import logs, options
 from cli.exits import pipe_may_close
 from cli.render import say
 from cli.republish import chosen_sources
+from cli.result_file import check_place, result_file
 from kvbus.capture import CaptureWriter
 from kvbus.config import faulty
-from kvbus.draft import draft_of
-from kvbus.errors import LogError
 from kvbus.log import Entry, LogReader, Received, SourceId
 from kvbus.wire import live_frames
 
@@ -71,8 +70,8 @@ def export(
     chosen = form or form_of(output)
     if output is None and chosen is not Form.JSONL:
         raise faulty(["-o: expected a path to write to"])
-    if output is not None and output.exists():
-        raise LogError(f"{output} exists already", next_step="Choose another name or remove it.")
+    if output is not None:
+        check_place(output)
     with closing(logs.reader(options.log_of(given))) as reader:
         if source:
             chosen_sources(reader, source)
@@ -107,12 +106,14 @@ def entries_of(reader: LogReader, names: Sequence[str]) -> Iterator[Entry]:
 
 
 def to_frames(reader: LogReader, output: Path, names: Sequence[str]) -> None:
-    """One capture, or one for each source. Raises ``CaptureError``, ``ConfigError``."""
+    """One capture, or one for each source. Raises ``CaptureError``, ``ConfigError``, ``ResultFileError``."""
     paths = frame_paths(output, chosen_sources(reader, names))
     left_out = written = 0
     with ExitStack() as stack:
-        drafts = {path: stack.enter_context(whole(path)) for path in sorted(set(paths.values()))}
-        writers = {path: stack.enter_context(CaptureWriter(draft)) for path, draft in drafts.items()}
+        drafts = {path: stack.enter_context(result_file(path)) for path in sorted(set(paths.values()))}
+        writers = {
+            path: stack.enter_context(CaptureWriter(draft, name=str(path))) for path, draft in drafts.items()
+        }
         for entry in entries_of(reader, names):
             if isinstance(entry, Received):
                 frames = live_frames(entry.source.topic, entry.seq, entry.payload)
@@ -139,7 +140,7 @@ def frame_paths(output: Path, sources: Sequence[SourceId]) -> Mapping[SourceId, 
 
 
 def to_jsonl(reader: LogReader, output: Path | None, names: Sequence[str]) -> None:
-    """JSON lines, as ``tail --json`` prints them."""
+    """JSON lines, as ``tail --json`` prints them. Raises ``ResultFileError``."""
     from kvbus.lines import encode_line
 
     lines = (encode_line(entry, payload=True) for entry in entries_of(reader, names))
@@ -148,25 +149,8 @@ def to_jsonl(reader: LogReader, output: Path | None, names: Sequence[str]) -> No
             sys.stdout.buffer.writelines(lines)
             sys.stdout.buffer.flush()
         return
-    try:
-        with whole(output) as draft, draft.open("xb") as file:
-            file.writelines(lines)
-    except OSError as error:
-        raise LogError(
-            f"cannot write {output}: {error.strerror}", next_step="Choose another place."
-        ) from error
-
-
-@contextmanager
-def whole(path: Path) -> Iterator[Path]:
-    """Another name to write ``path`` under, which becomes ``path`` when all is written, or is removed.
-
-    Raises ``LogError`` when there is something at ``path``.
-    """
-    if path.exists():
-        raise LogError(f"{path} exists already", next_step="Choose another name or remove it.")
-    with draft_of(path) as draft:
-        yield draft
+    with result_file(output) as draft, draft.open("xb") as file:
+        file.writelines(lines)
 
 
 def to_parquet(reader: LogReader, output: Path, names: Sequence[str]) -> None:

@@ -12,8 +12,9 @@ import typer
 from cli import logs, options
 from cli.exits import NO, OK, pipe_may_close
 from cli.format import hex_hash, plain
+from cli.json_line import json_line
 from cli.render import painter, say
-from cli.steps import At, HashArgument, hash_object, json_line, step_line, step_object
+from cli.steps import At, HashArgument, hash_object, step_line, step_object
 
 EPILOG: Final = """\
 Exit code: 0 something was said of it; 1 nothing was; 2 it could not be found out.

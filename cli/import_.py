@@ -8,12 +8,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-import msgspec
 import typer
 from msgspec import Struct
 
 from cli import logs, options
 from cli.exits import pipe_may_close
+from cli.json_line import json_line
 from cli.printer import NOTICE_LINE
 from cli.record import Output
 from cli.render import say
@@ -94,7 +94,7 @@ def import_(
             done = bring(file, form, sink, known, source)
             if given.json:
                 with pipe_may_close():
-                    sys.stdout.write(msgspec.json.encode(done).decode() + "\n")
+                    sys.stdout.write(json_line(done))
             elif not given.quiet:
                 say(in_words(done))
 

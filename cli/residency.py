@@ -12,8 +12,9 @@ import typer
 from cli import logs, options
 from cli.exits import pipe_may_close
 from cli.format import hex_hash, plain
+from cli.json_line import json_line
 from cli.stat import terminal
-from cli.steps import At, hash_object, json_line
+from cli.steps import At, hash_object
 
 if TYPE_CHECKING:
     from kvbus.census import Shelved, Summed

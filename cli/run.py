@@ -7,7 +7,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
-import msgspec
 import typer
 
 from cli import options
@@ -16,6 +15,7 @@ from cli.entry import COULD_NOT
 from cli.exits import NO, OK, pipe_may_close, stop_signals
 from cli.extras import extra
 from cli.format import plain
+from cli.json_line import json_line
 from cli.progress import progress
 from cli.render import say
 from cli.scoreboard import blocks, transfers, trouble
@@ -236,7 +236,7 @@ def show(tally: Tally, stack: TierStack, given: Settings, *, stopped: bool) -> N
         for line in trouble({**stack.engine.get_stats(), **stack.engine.manager.get_stats()}):
             say(line)
     if given.json:
-        sys.stdout.write(msgspec.json.encode(tally).decode() + "\n")
+        sys.stdout.write(json_line(tally))
         return
     console = terminal()
     with console.capture() as shown:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,8 @@ from typing import Final
 
 from cli.amounts import count, size, size_of
 from cli.axes import Axes, read_axes
+from cli.curves import DRAWING, FORMS
+from cli.result_file import ResultFileError, check_place
 from cli.tier_flags import read_tiers
 from kvbus.config import faulty
 from kvbus.errors import KvbusError
@@ -24,7 +25,6 @@ MADE_UP: Final = 1_000
 
 BLOCK_BYTES_MIN: Final = 64
 BLOCK_BYTES_MAX: Final = 1 << 30
-PLOTS: Final = (".png", ".svg")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,17 +139,16 @@ def choice_faults(options: RunOptions) -> Iterator[str]:
                 yield f"{flag}: expected without --what-if, which moves and says nothing"
     elif options.plot is not None:
         yield "--plot: expected together with --what-if"
-    if options.plot is not None and options.plot.suffix.lower() not in PLOTS:
-        yield f"--plot: expected a name in {' or '.join(PLOTS)}, got {str(options.plot)!r}"
-    elif options.plot is not None and (fault := place_fault(options.plot)):
-        yield f"--plot: {fault}, got {str(options.plot)!r}"
+    if options.plot is not None:
+        yield from plot_faults(options.plot)
 
 
-def place_fault(path: Path) -> str | None:
-    """Why no file can be written there, as far as that can be told before."""
-    if path.is_dir():
-        return "expected a file, not a folder"
-    if not path.parent.is_dir():
-        return "expected a folder that is there"
-    taken = path if path.exists() else path.parent
-    return None if os.access(taken, os.W_OK) else "expected a place that can be written to"
+def plot_faults(path: Path) -> Iterator[str]:
+    """Why no picture can be drawn there, as far as that can be told before."""
+    if path.suffix.lower() not in FORMS:
+        yield f"--plot: expected a name in {' or '.join(FORMS)}, got {str(path)!r}"
+        return
+    try:
+        check_place(path, DRAWING)
+    except ResultFileError as error:
+        yield f"--plot: {error.problem}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from cli import logs, options
 from cli.exits import pipe_may_close
 from cli.format import plain
+from cli.json_line import json_line
 from cli.render import wants_colour
 
 if TYPE_CHECKING:
@@ -33,8 +34,6 @@ def stat(
 
     Works while the log is being recorded to.
     """
-    import msgspec
-
     from kvbus.summary import summarize
 
     given = options.settings(config, log=log, json=as_json)
@@ -43,7 +42,7 @@ def stat(
         found = summarize(reader.entries())
     with pipe_may_close():
         if given.json:
-            sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
+            sys.stdout.write(json_line(found))
         else:
             console = terminal()
             with console.capture() as shown:  # rich would end the process itself where the reader has left

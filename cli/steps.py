@@ -87,7 +87,3 @@ def clock(received_ns: int | None) -> str:
 def hash_object(block: int) -> dict[str, Any]:
     """A hash both ways: numbers beyond 2**53 do not survive every JSON reader."""
     return {"hash": block, "hex": hex_hash(block)}
-
-
-def json_line(found: dict[str, Any]) -> str:
-    return msgspec.json.encode(found).decode() + "\n"

@@ -14,10 +14,11 @@ import time
 from collections.abc import Callable, Container, Iterable
 from typing import Final
 
-import msgspec
+from msgspec import structs
 
 from cli import options
 from cli.exits import NO, pipe_may_close, reader_gone, stop_signals
+from cli.json_line import json_line
 from cli.render import painter
 from cli.report import STYLES, finding_lines
 from cli.span import EndOfFeeds
@@ -73,8 +74,7 @@ def silence(name: str) -> str:
 
 def tell_json(rule: RuleVerdict, finding: Finding) -> None:
     """A violation as a line of its own."""
-    line = msgspec.json.encode({"rule": rule.rule, "id": rule.id, **msgspec.structs.asdict(finding)})
-    sys.stdout.write(line.decode() + "\n")
+    sys.stdout.write(json_line({"rule": rule.rule, "id": rule.id, **structs.asdict(finding)}))
     sys.stdout.flush()
 
 

@@ -14,6 +14,7 @@ from cli.amounts import share
 from cli.axes import Axes, Value, axes_of, runs_of, value_of
 from cli.exits import pipe_may_close
 from cli.format import plain
+from cli.json_line import json_line
 from cli.render import say
 from cli.run_flags import RunPlan
 from cli.stat import terminal
@@ -50,7 +51,7 @@ def explore(plan: RunPlan, given: Settings) -> None:
             found.append((spec, count))
             show(lambda: f"{len(found)} of {len(runs)} runs")
             if given.json:
-                sys.stdout.write(line(spec, count) + "\n")
+                sys.stdout.write(line(spec, count))
                 sys.stdout.flush()
         if not given.json:
             console = terminal()
@@ -68,7 +69,7 @@ def line(spec: StackSpec, count: RunCount) -> str:
     sizes = {axis: value_of(spec, axis) for axis in axes_of([tier.name for tier in spec.behind])}
     hits = dict(zip(spec.names, count.hits, strict=True))
     said = {**sizes, **msgspec.structs.asdict(count), "hit_rate": count.hit_rate, "hits": hits}
-    return msgspec.json.encode(said).decode()
+    return json_line(said)
 
 
 def table(axes: Axes, found: Iterable[Found]) -> Table:

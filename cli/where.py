@@ -13,6 +13,7 @@ import typer
 from cli import logs, options
 from cli.exits import NO, OK, pipe_may_close
 from cli.format import hex_hash, plain
+from cli.json_line import json_line
 from cli.render import Paint, painter, say, stream_name
 from cli.steps import (
     At,
@@ -20,7 +21,6 @@ from cli.steps import (
     clock,
     copies,
     hash_object,
-    json_line,
     source_object,
     spot,
     step_object,

@@ -12,9 +12,10 @@ import typer
 from cli import logs, options
 from cli.exits import pipe_may_close
 from cli.format import hex_hash, plain
+from cli.json_line import json_line
 from cli.render import stream_name
 from cli.stat import terminal
-from cli.steps import clock, json_line, source_object
+from cli.steps import clock, source_object
 
 if TYPE_CHECKING:
     from kvbus.removals import Removed, Why

@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from kvbus.chunk import Chunk, Chunks, ColumnLog
+from kvbus.chunk import Chunk
+from kvbus.chunks import Chunks, ColumnLog
 from kvbus.clouds import Clouds
 from kvbus.events import canonical_medium
 from kvbus.findings import Findings, Group
@@ -43,10 +44,9 @@ class Audit:
     """Runs all rules and answers for some of them (``rules``: names of ``RULES``; None: all).
 
     ``examples``: how many findings of a kind are kept with their evidence. ``profile``: what is legal (a name
-    of ``PROFILES``; None: read off each stream). ``capacities``: blocks that fit into a medium, whatever
-    a publisher says of itself. ``engines``: feed names of engines whose tiers each have a source, primary
-    first. Raises ``UnknownRuleError``,
-    ``UnknownProfileError``.
+    of ``PROFILES``; None: read off each stream). ``capacities``: blocks that fit into a medium, whatever a
+    publisher says of itself. ``engines``: feed names of engines whose tiers each have a source, primary
+    first. Raises ``UnknownRuleError``, ``UnknownProfileError``.
     """
 
     def __init__(
@@ -209,7 +209,7 @@ class Audit:
             mine = sources == number
             speech = self._speech.setdefault(number, _Speech())
             media = distinct(chunk.medium[mine]).tolist()
-            speech.media |= {str(self._names.media.names[medium]) for medium in media if medium >= 0}
+            speech.media |= {self._names.media.names[medium] for medium in media if medium >= 0}
             places = distinct(chunk.place[mine]).tolist()
             speech.grouped |= any(
                 self._names.places.names[place].group is not None for place in places if place >= 0

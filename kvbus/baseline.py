@@ -29,11 +29,11 @@ from kvbus.telling import (
     RESTART,
     STORED,
     UNREADABLE,
-    Place,
     Telling,
     Told,
     TooLongError,
     Voice,
+    Where,
 )
 
 VERSION: Final = 1
@@ -177,14 +177,14 @@ class _Reader:
                 f"{self._name} has more than {EVENTS_MAX:,} events",
                 next_step="Write baselines of shorter logs.",
             )
-        self.events.append(_parsed(found[3], found[4] or "", voice, self._batch, Place(line=number)))
+        self.events.append(_parsed(found[3], found[4] or "", voice, self._batch, Where(line=number)))
 
 
-def _parsed(what: str, rest: str, voice: int, batch: int, place: Place) -> Told:
+def _parsed(what: str, rest: str, voice: int, batch: int, where: Where) -> Told:
     words = rest.split(" ") if rest else []
     if what in (STORED, REMOVED) and len(words) >= 2:
-        where, blocks, *more = words
-        medium, slash, group = where.partition("/")
+        tier, blocks, *more = words
+        medium, slash, group = tier.partition("/")
         allowed = ("parent", *_NUMBERS, *_TEXTS) if what == STORED else tuple(_TEXTS)
         extras = _extras(more, allowed)
         parent = extras.pop("parent", None)
@@ -192,7 +192,7 @@ def _parsed(what: str, rest: str, voice: int, batch: int, place: Place) -> Told:
             voice,
             batch,
             what,
-            place,
+            where,
             unquote(medium),
             int(group) if slash else -1,
             named(blocks) if blocks != "-" else (),
@@ -203,11 +203,11 @@ def _parsed(what: str, rest: str, voice: int, batch: int, place: Place) -> Told:
         )
     if what == LOST and words:
         extras = _extras(words[1:], ("reason",))
-        return Told(voice, batch, LOST, place, tokens=int(words[0]), reason=extras.get("reason", ""))
+        return Told(voice, batch, LOST, where, tokens=int(words[0]), reason=extras.get("reason", ""))
     if what in (CLEARED, RESTART, UNREADABLE) and not words:
-        return Told(voice, batch, what, place)
+        return Told(voice, batch, what, where)
     if what.startswith("?") and len(words) <= 1:
-        return Told(voice, batch, "?" + unquote(what[1:]), place, unquote(rest))
+        return Told(voice, batch, "?" + unquote(what[1:]), where, unquote(rest))
     raise ValueError(f"{what} {rest[:60]}: no event that this kvbus knows")
 
 

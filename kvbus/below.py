@@ -11,13 +11,15 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from kvbus.chunk import STORED, Bools, Chunk, Chunks, Ints, Place
+from kvbus.chunk import Bools, Chunk, Ints, Place
+from kvbus.chunks import Chunks
 from kvbus.log import EpochBegan, SourceId
 from kvbus.moments import moments
 from kvbus.moves import Asks
-from kvbus.names import distinct, first_sights
+from kvbus.names import distinct
 from kvbus.rules.order import rank_of
 from kvbus.rules.transport import Missed
+from kvbus.stored_places import StoredPlaces
 
 SECONDARY: Final = 2
 """The rank (``rank_of``) of tiers behind the primary one."""
@@ -46,13 +48,13 @@ class Below:
 
     def __init__(self, names: Chunks) -> None:
         self._names = names
-        self._stored: dict[int, dict[int, int]] = {}
+        self._stored = StoredPlaces(names)
 
     def asks(self, chunk: Chunk, rows: Ints) -> tuple[Asks, Ints]:
         """For each block row of ``rows`` and each tier below, whether that holds the block when the batch is
         over; and of which of ``rows`` each ask is.
         """
-        self._remember(chunk)
+        self._stored.look(chunk)
         events = chunk.event[rows]
         ends = chunk.first_event[chunk.batch[events] + 1]
         found = list(self._questions(chunk, events, ends))
@@ -73,23 +75,12 @@ class Below:
         for one in distinct(code).tolist():
             number, at = divmod(one, places)
             mine = np.flatnonzero(code == one)
-            for other, stored in self._stored.items():
+            for other, stored in self._stored.since.items():
                 if not one_engine(names.sources[number], names.sources[other]):
                     continue
                 for place, first in stored.items():
                     if is_below(names.places.names[place], names.places.names[at]):
                         yield mine[ends[mine] > first], other, place
-
-    def _remember(self, chunk: Chunk) -> None:
-        """The places each source has stored to; with the event row where that is in this chunk, else -1."""
-        for stored in self._stored.values():
-            stored.update(dict.fromkeys(stored, -1))
-        places = max(len(self._names.places.names), 1)
-        code = np.where(chunk.kind == STORED, chunk.event_sources() * places + chunk.place, -1)
-        for one, event in first_sights(code):
-            if one >= 0:
-                number, place = divmod(one, places)
-                self._stored.setdefault(number, {}).setdefault(place, event)
 
 
 class Unseen(NamedTuple):

@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Final, NamedTuple, Protocol, runtime_checkable
 
-from kvbus.chunk import Chunk, Chunks, ColumnLog, Hashes, Ints
+from kvbus.chunk import Chunk, Hashes, Ints
+from kvbus.chunks import Chunks, ColumnLog
 from kvbus.columns import Tables
 from kvbus.errors import ConfigError
 from kvbus.events import BlockRemoved, BlockStored, EventBatch

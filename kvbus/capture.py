@@ -88,22 +88,23 @@ def is_capture_head(head: bytes) -> bool:
 
 
 class CaptureWriter:
-    """Owns a new ``.frames`` file; used as a context manager. An existing file is not touched.
+    """Owns a new ``.frames`` file; used as a context manager. An existing file is not touched. ``name`` is
+    what errors call it (None: its path).
 
     Raises ``CaptureError`` when the file cannot be made or exists already.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, *, name: str | None = None) -> None:
+        self._name = str(path) if name is None else name
         try:
             self._file = path.open("xb")
         except FileExistsError as error:
             raise CaptureError(
-                f"{path} exists already", next_step="Choose another name or remove it."
+                f"{self._name} exists already", next_step="Choose another name or remove it."
             ) from error
         except OSError as error:
             raise CaptureError(
-                f"cannot write {path}: {error.strerror}", next_step="Choose another place."
+                f"cannot write {self._name}: {error.strerror}", next_step="Choose another place."
             ) from error
 
     def write(self, received_ns: int, frames: Sequence[bytes]) -> None:
@@ -136,7 +137,7 @@ class CaptureWriter:
 
     def _cannot_write(self, error: OSError) -> CaptureError:
         return CaptureError(
-            f"cannot write {self._path}: {error.strerror}", next_step="Make room or choose another place."
+            f"cannot write {self._name}: {error.strerror}", next_step="Make room or choose another place."
         )
 
     def __enter__(self) -> Self:

@@ -15,19 +15,8 @@ import numpy as np
 from msgspec import Struct
 
 from kvbus.block_log import BlockLog, BlockRows, SourceLife, chunks
-from kvbus.chunk import (
-    CLEARED,
-    REMOVED,
-    STORED,
-    STRANGE,
-    UNREADABLE,
-    Bools,
-    Chunk,
-    Chunks,
-    Hashes,
-    Ints,
-    Place,
-)
+from kvbus.chunk import CLEARED, REMOVED, STORED, STRANGE, UNREADABLE, Bools, Chunk, Hashes, Ints, Place
+from kvbus.chunks import Chunks
 from kvbus.holdings import Holdings
 from kvbus.log import EpochBegan, LogReader, SourceId
 from kvbus.moments import Missing, Moment, moments, next_position
@@ -155,7 +144,7 @@ def _folded(log: LogReader, names: Chunks, last: int | None) -> Iterator[Shelved
 
 def _shelved(names: Chunks, life: SourceLife, place: Place, hashes: Hashes, copies: Ints) -> Shelved:
     missed = life.missed
-    if place.medium == "GPU" and missed is not None and life.cleared is not None:
+    if place.is_gpu and missed is not None and life.cleared is not None:
         missed = max(missed, life.cleared)
         missed = None if missed == life.cleared else missed
     return Shelved(names.sources[life.source], life.epoch, place, hashes, copies, missed is None)
@@ -217,8 +206,7 @@ def _present(
     for number, life in lives.items():
         began[number] = life.began
         cleared[number], at[number] = life.cleared or (0, -1)
-    gpu = np.array([one.medium == "GPU" for one in names.places.names] + [False], np.bool_)
     over = cleared[source]
-    gone = gpu[place] & ((position < over) | ((position == over) & (event < at[source])))
+    gone = names.gpu_places()[place] & ((position < over) | ((position == over) & (event < at[source])))
     found: Bools = (position >= began[source]) & ~gone
     return found

@@ -181,7 +181,7 @@ class KvEvents:
         marks = [
             n
             for n, event in enumerate(self.telling().events)
-            if {(event.place.position, event.place.event), (event.place.position, None)} & places
+            if {(event.where.position, event.where.event), (event.where.position, None)} & places
         ]
         names = {str(block): name for block, name in self._keys.names().items()}
         because = " ".join(names.get(word, word) for word in finding.because.split(" "))

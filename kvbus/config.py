@@ -123,8 +123,10 @@ def load(
 def resolve(flags: Flags, below: Flags) -> Settings:
     """Lay ``flags`` over ``below`` (what environment and file said) over the defaults. Pure.
 
-    An endpoint or engine given at one level replaces the feeds and engines of the levels below it.
+    An endpoint or engine given at one level replaces the feeds and engines of the levels below it; ``json``
+    replaces a ``format`` said below it, and the other way round.
     """
+    below = without_other_form(below, flags)
     if named := {"endpoint", "tiers"} & flags.keys():
         replaced = {"feed", "engine", "endpoint"}
         if "endpoint" in below and "endpoint" not in named:
@@ -198,6 +200,12 @@ def _tier_from(text: str, topic: tuple[str, ...]) -> TierSettings:
     if not NAME.fullmatch(name) or not plain or len(replay) > 1:
         raise faulty([f"--engine: {text!r}: expected TIER@ENDPOINT or TIER@ENDPOINT+REPLAY"])
     return TierSettings(name, endpoint, replay[0] if replay else None, topic)
+
+
+def without_other_form(below: Flags, above: Flags) -> dict[str, Any]:
+    """What a level says, less the ``json`` or ``format`` whose opposite was said at a stronger one."""
+    other = {"json"} if "format" in above else {"format"} if above.get("json") else set()
+    return {name: value for name, value in below.items() if name not in other - above.keys()}
 
 
 def said_for_all(engines: Sequence[EngineSettings]) -> tuple[EngineSettings, ...]:

@@ -13,7 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from kvbus.below import Below, Blind
-from kvbus.chunk import REMOVED, Bools, Chunk, Chunks, Ints
+from kvbus.chunk import REMOVED, Bools, Chunk, Ints
+from kvbus.chunks import Chunks
 from kvbus.clouds import CERTAIN, Clouds
 from kvbus.holdings import Holdings
 from kvbus.moments import Missing
@@ -63,7 +64,7 @@ class Departures:
         if asks.source is not None:
             unseen[of_row[blind.at(asks.source, asks.event)]] = True
         events = chunk.event[rows]
-        doubtful = sky.doubts(chunk, events, self._gpu()[chunk.medium[events]]) != CERTAIN
+        doubtful = sky.doubts(chunk, events, self._names.gpu_media()[chunk.medium[events]]) != CERTAIN
         before, after, empties = _counts(chunk, moves, rows, asks, held)
         return Departed(rows, events, before, after, below, empties, doubtful, unseen)
 
@@ -75,10 +76,6 @@ class Departures:
             if clear is not None and blocks:
                 yield shelves.all[number], clear, blocks
 
-    def _gpu(self) -> Bools:
-        """For each medium by number, whether it is the GPU; at -1: no."""
-        return np.array([name == "GPU" for name in self._names.media.names] + [False], np.bool_)
-
 
 def _counts(
     chunk: Chunk, moves: Moves, rows: Ints, asks: Asks, held: Mapping[int, int]
@@ -87,9 +84,7 @@ def _counts(
     held several blocks when it began. ``held``: what shelves held before the chunk.
     """
     times = interleaved(chunk, asks)[0]
-    where = np.empty(len(moves.time), np.int64)
-    where[moves.time] = np.arange(len(moves.time))
-    at = where[times[rows]]
+    at = moves.at_times(times[rows])
     behind = np.append(times, len(moves.time))
     batch = chunk.batch[chunk.event[rows]]
     ends = [behind[chunk.first_block[chunk.first_event[batch + n]]] for n in (0, 1)]

@@ -1,7 +1,7 @@
 """A file that is written whole or not at all: under another name beside it, until everything is there.
 
 Links are followed, as ``>`` in a shell does: what a link leads to is replaced, and the link stays. What may
-be replaced is its callers' matter. No folders here, and nothing is made durable.
+be replaced is its callers' matter. Only the name beside it is for folders too; nothing is made durable.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def draft_of(path: Path) -> Iterator[Path]:
     Raises ``OSError``.
     """
     real = _led_to(path)
-    draft = _beside(real)
+    draft = beside(real)
     try:
         yield draft
         draft.replace(real)
@@ -35,7 +35,7 @@ def draft_of(path: Path) -> Iterator[Path]:
 
 def check_place(path: Path) -> None:
     """Raise ``OSError`` where no file could be made for ``path``; nothing is left behind, nothing changed."""
-    draft = _beside(_led_to(path))
+    draft = beside(_led_to(path))
     draft.touch(exist_ok=False)
     draft.unlink()
 
@@ -47,5 +47,6 @@ def _led_to(path: Path) -> Path:
     return real
 
 
-def _beside(path: Path) -> Path:
+def beside(path: Path) -> Path:
+    """A name that nothing has yet, in the same folder, hidden, and no longer than names may be."""
     return path.with_name(f".{path.name[:NAME_LETTERS_MAX]}.{secrets.token_hex(4)}.new")

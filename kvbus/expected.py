@@ -52,7 +52,7 @@ def fault_of_order(events: Sequence[Told], steps: Sequence[Step], keys: Keys) ->
             marks.append(at[0])
         elif places:
             last = places[-1][0]
-            drain = f"last in drain {events[last].place.seq}"
+            drain = f"last in drain {events[last].where.seq}"
             problem = f"{words(step)} did not happen after {words(steps[n - 1])}, but before it, {drain}"
             return Fault(problem, [*marks, last])
         else:
@@ -149,7 +149,7 @@ def story(fault: Fault, events: Sequence[Told], names: Mapping[int, str]) -> str
     calls, shown = Calls(names), list[str]()
     for n, event in enumerate(events):
         sign = "|" if not n or events[n - 1].batch != event.batch else ":"
-        shown.append(f"  {'>' if n in fault.at else ' '} {event.place.seq:>4} {sign} {said(event, calls)}")
+        shown.append(f"  {'>' if n in fault.at else ' '} {event.where.seq:>4} {sign} {said(event, calls)}")
     near = range(len(shown))
     if len(shown) > STORY_LINES_MAX and fault.at:
         first, last = min(fault.at) - AROUND, max(fault.at) + AROUND

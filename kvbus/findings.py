@@ -17,7 +17,7 @@ from kvbus.verdict import EXAMPLES, Finding, Level, Witness
 GROUPS_MAX: Final = 1024
 """Groups that keep examples: those found first in the log. Findings of others are counted."""
 
-Told = tuple[str, list[Witness]]
+Proof = tuple[str, list[Witness]]
 """Because, and the fewest events that show it."""
 
 Order = tuple[int, int]
@@ -44,7 +44,7 @@ class _Found:
 
     __slots__ = ("count", "examples", "limit")
 
-    def __init__(self, limit: int, count: int = 0, examples: Iterable[tuple[Order, Told, int]] = ()) -> None:
+    def __init__(self, limit: int, count: int = 0, examples: Iterable[tuple[Order, Proof, int]] = ()) -> None:
         self.limit = limit
         self.count = count
         self.examples = list(examples)
@@ -74,7 +74,7 @@ class Findings:
         elif not found.is_full:
             found.examples.append((order, (because, witnesses), count))
 
-    def flood(self, group: Group, total: int, describe: Callable[[int], tuple[Order, Told]]) -> None:
+    def flood(self, group: Group, total: int, describe: Callable[[int], tuple[Order, Proof]]) -> None:
         """Count ``total`` findings in log order; the first ones are described while there is room."""
         for n in range(total):
             found = self._groups.get(group)

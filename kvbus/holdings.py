@@ -16,7 +16,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from kvbus.block_table import SPOT, BlockTable, whole
-from kvbus.chunk import STORED, Bools, Chunk, Chunks, Hashes, Ints
+from kvbus.chunk import STORED, Bools, Chunk, Hashes, Ints
+from kvbus.chunks import Chunks
 from kvbus.moves import NEVER, Asks, Moves, arranged, clashes, earlier_of, floored, interleaved, latest_of
 from kvbus.names import numbered
 from kvbus.shelves import Shelves
@@ -122,18 +123,14 @@ class Holdings:
 
     def answers(self, chunk: Chunk, moves: Moves, asks: Asks) -> tuple[Ints, Bools]:
         """For each ask: the copies at that time, and whether the block was there then, or lately."""
-        where = np.empty(len(moves.time), np.int64)
-        where[moves.time] = np.arange(len(moves.time))
-        at = where[interleaved(chunk, asks)[1]]
+        at = moves.at_times(interleaved(chunk, asks)[1])
         return moves.before[at], (moves.before[at] > 0) | self.lately(moves, at)
 
     def lives(self, shelves: Ints) -> Ints:
         """The ``life`` of each of some shelves."""
         numbers, which = numbered(shelves)
-        found: Ints = np.array([self.shelves.all[number].life for number in numbers.tolist()], np.int64)[
-            which
-        ]
-        return found
+        lives = np.array([self.shelves.all[number].life for number in numbers.tolist()], np.int64)
+        return lives[which]
 
     def held(self, shelf: int, hashes: Hashes) -> Bools:
         """Which of some blocks a shelf holds, or held when it ended."""

@@ -14,7 +14,8 @@ import numpy as np
 from msgspec import Struct
 
 from kvbus.block_log import chunks
-from kvbus.chunk import CLEARED, STORED, Chunk, Chunks, Place
+from kvbus.chunk import CLEARED, STORED, Chunk, Place
+from kvbus.chunks import Chunks
 from kvbus.log import EpochBegan, LogReader, SourceId
 from kvbus.moments import Missing, Moment, moments, next_position
 from kvbus.rules.transport import Missed
@@ -148,7 +149,7 @@ class Lives:
         if chunk.kind[event] == CLEARED:
             self._sweep("cleared", number, at, gpu_only=True)
             return
-        place: Place = self._names.places.names[int(chunk.place[event])]
+        place = self._names.places.names[int(chunk.place[event])]
         hashes = chunk.hash[chunk.first_block[event] : chunk.first_block[event + 1]]
         named, times = np.unique(hashes[np.isin(hashes, self._hashes)], return_counts=True)
         for block, many in zip(named.tolist(), times.tolist(), strict=True):
@@ -177,7 +178,7 @@ class Lives:
     ) -> None:
         for mine in self._blocks.values():
             for (source, place), tier in mine.tiers.items():
-                if source != number or (gpu_only and place.medium != "GPU"):
+                if source != number or (gpu_only and not place.is_gpu):
                     continue
                 tier.known = self._now
                 if tier.copies:

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from kvbus.chunk import Chunk, Chunks, Ints
+from kvbus.chunk import Chunk, Ints
+from kvbus.chunks import Chunks
 from kvbus.findings import Findings
 from kvbus.log import EpochBegan
 from kvbus.rules.payload import Decoding
 from kvbus.rules.transport import Missed, Transport
-from kvbus.shelves import turns
+from kvbus.shelves import beginnings
 
 
 class Missing:
@@ -56,7 +57,7 @@ def moments(chunk: Chunk, names: Chunks, missed: Iterable[Missed], events: Ints)
         for before, mark in chunk.marks
         if isinstance(mark, EpochBegan)
     ]
-    found += [Moment(2 * row, int(first[row]), int(epochs[row]), 0, row) for row in turns(chunk, names)]
+    found += [Moment(2 * row, int(first[row]), int(epochs[row]), 0, row) for row in beginnings(chunk, names)]
     found += [Moment(miss.turn, miss.row, miss.epoch, 1, miss) for miss in missed]
     for event in events.tolist():
         row = int(chunk.batch[event])

@@ -88,6 +88,12 @@ class Moves:
         at = np.where(taken >= 0, self.row[taken], before)
         return np.where(at != NEVER, self.row[rows] - at, NEVER)
 
+    def at_times(self, times: Ints) -> Ints:
+        """The rows that have these times."""
+        where = np.empty(len(self.time), np.int64)
+        where[self.time] = np.arange(len(self.time))
+        return where[times]
+
     def in_time(self, mask: Bools) -> Ints:
         """The rows of ``mask`` as the log has them."""
         rows = np.flatnonzero(mask)

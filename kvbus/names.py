@@ -5,7 +5,8 @@ Numbers are handed out by first sight, so nothing that is told may depend on the
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Hashable
+from typing import Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,14 +14,17 @@ import numpy.typing as npt
 Numbers = npt.NDArray[np.int64]
 
 
-class Names:
+Name = TypeVar("Name", bound=Hashable)
+
+
+class Names(Generic[Name]):
     """Names by number, in order of first sight."""
 
     def __init__(self) -> None:
-        self._numbers: dict[Any, int] = {}
-        self.names: list[Any] = []
+        self._numbers: dict[Name, int] = {}
+        self.names: list[Name] = []
 
-    def number(self, name: Any) -> int:
+    def number(self, name: Name) -> int:
         known = self._numbers.get(name)
         if known is None:
             known = self._numbers[name] = len(self.names)

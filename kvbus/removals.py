@@ -17,7 +17,8 @@ import numpy as np
 from msgspec import Struct
 
 from kvbus.block_log import chunks
-from kvbus.chunk import Bools, Chunk, Chunks, Ints, Place
+from kvbus.chunk import Bools, Chunk, Ints
+from kvbus.chunks import Chunks
 from kvbus.departures import Departed, Departures
 from kvbus.log import LogReader, SourceId
 
@@ -103,7 +104,7 @@ class Removals:
     def _removed(self, chunk: Chunk, row: int, why: int, said: bool) -> Removed:
         event = int(chunk.event[row])
         at, reason = int(chunk.batch[event]), int(chunk.reason[event])
-        place: Place = self._names.places.names[int(chunk.place[event])]
+        place = self._names.places.names[int(chunk.place[event])]
         return Removed(
             position=int(chunk.position[at]),
             epoch=int(chunk.epoch[at]),
@@ -136,7 +137,7 @@ class Removals:
     def _cleared(self, chunk: Chunk) -> Iterator[Removed]:
         """What clears took, in no order."""
         for shelf, clear, blocks in self._departures.cleared():
-            place: Place = self._names.places.names[shelf.place]
+            place = self._names.places.names[shelf.place]
             row = int(np.searchsorted(chunk.position, np.uint64(clear.position)))
             yield Removed(
                 position=clear.position,

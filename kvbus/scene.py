@@ -11,9 +11,10 @@ from functools import partial
 
 import numpy as np
 
-from kvbus.chunk import STORED, Bools, Chunk, Chunks, Ints
+from kvbus.chunk import STORED, Bools, Chunk, Ints
+from kvbus.chunks import Chunks
 from kvbus.clouds import Sky
-from kvbus.findings import Findings, Group, Order, Told
+from kvbus.findings import Findings, Group, Order, Proof
 from kvbus.holdings import Holdings
 from kvbus.moves import Moves
 from kvbus.names import distinct
@@ -21,7 +22,7 @@ from kvbus.rules.words import named, tier
 from kvbus.shelves import Shelf, Spot
 from kvbus.verdict import Witness, witness
 
-Say = Callable[["Scene", int], Told]
+Say = Callable[["Scene", int], Proof]
 """How a rule words a finding at a row: because, and the fewest events that show it."""
 
 
@@ -58,17 +59,14 @@ class Scene:
         return tier(place.medium, place.group)
 
     def medium(self, event: int) -> str:
-        return str(self.names.media.names[int(self.chunk.medium[event])])
+        return self.names.media.names[int(self.chunk.medium[event])]
 
     def event_sources(self) -> Ints:
         return self.chunk.event_sources()
 
     def is_gpu(self, events: Ints) -> Bools:
         """Whether events are of the GPU."""
-        if "GPU" not in self.names.media.names:
-            return np.zeros(len(events), np.bool_)
-        found: Bools = self.chunk.medium[events] == self.names.media.number("GPU")
-        return found
+        return self.names.gpu_media()[self.chunk.medium[events]]
 
     def doubts(self, rows: Ints) -> Ints:
         """The cloud over each of ``rows``: its number in ``sky.whys``, or ``CERTAIN`` (``kvbus/clouds``)."""
@@ -100,29 +98,23 @@ class Scene:
 
     def told(self, kind: str, rows: Ints, say: Say) -> None:
         """Findings at ``rows`` of ``moves``, in log order; those of a source and medium belong together."""
-        events = self.moves.event[rows]
-        groups = self.event_sources()[events] * (len(self.names.media.names) + 1) + self.chunk.medium[events]
-        for number in distinct(groups).tolist():
-            mine = rows[groups == number]
-            source, medium = divmod(number, len(self.names.media.names) + 1)
-            self.findings.flood(Group(kind, source, medium), len(mine), partial(self._row_told, mine, say))
+        self._flood(kind, self.moves.event[rows], rows, say)
 
     def told_events(self, kind: str, events: Ints, say: Say) -> None:
         """Findings at event rows ``events``, in log order; those of a source and medium belong together."""
+        self._flood(kind, events, events, say)
+
+    def _flood(self, kind: str, events: Ints, rows: Ints, say: Say) -> None:
         media = len(self.names.media.names) + 1
         groups = self.event_sources()[events] * media + self.chunk.medium[events]
         for number in distinct(groups).tolist():
-            mine = events[groups == number]
+            mine = np.flatnonzero(groups == number)
             source, medium = divmod(number, media)
-            self.findings.flood(Group(kind, source, medium), len(mine), partial(self._event_told, mine, say))
+            describe = partial(self._told, events[mine], rows[mine], say)
+            self.findings.flood(Group(kind, source, medium), len(mine), describe)
 
-    def _row_told(self, rows: Ints, say: Say, n: int) -> tuple[Order, Told]:
-        row = int(rows[n])
-        return self.order(int(self.moves.event[row])), say(self, row)
-
-    def _event_told(self, events: Ints, say: Say, n: int) -> tuple[Order, Told]:
-        event = int(events[n])
-        return self.order(event), say(self, event)
+    def _told(self, events: Ints, rows: Ints, say: Say, n: int) -> tuple[Order, Proof]:
+        return self.order(int(events[n])), say(self, int(rows[n]))
 
     def stores(self) -> Ints:
         """Event rows of stores."""

@@ -27,6 +27,7 @@ from kvbus.config import (
     faulty,
     feed_from,
     said_for_all,
+    without_other_form,
 )
 
 ENVIRONMENT: Final = "environment"
@@ -156,7 +157,7 @@ def read(environ: Mapping[str, str], path: Path | None) -> dict[str, Any]:
     if "engine" in from_file:
         engines = tuple(engine_from(table) for table in from_file["engine"])
         from_file["engine"] = said_for_all(engines) if "lateness" in from_environ else engines
-    return {**from_file, **from_environ}
+    return {**without_other_form(from_file, from_environ), **from_environ}
 
 
 def _unheard(from_environ: dict[str, Any], from_file: dict[str, Any], path: Path | None) -> list[str]:

@@ -11,7 +11,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from kvbus.chunk import CLEARED, Bools, Chunk, Chunks, Ints
+from kvbus.chunk import CLEARED, Bools, Chunk, Ints
+from kvbus.chunks import Chunks
 from kvbus.log import EpochBegan
 from kvbus.names import numbered
 
@@ -110,7 +111,7 @@ class Shelves:
             if isinstance(mark, EpochBegan):
                 number = self._names.source_number(mark.source)
                 found.append((before, 0, Reset(int(chunk.first_event[before]), number, mark.epoch, None)))
-        for at in turns(chunk, self._names):
+        for at in beginnings(chunk, self._names):
             source, epoch = int(chunk.source[at]), int(chunk.epoch[at])
             found.append((at, 1, Reset(int(chunk.first_event[at]), source, epoch, None)))
         for row in np.flatnonzero(chunk.kind == CLEARED).tolist():
@@ -156,10 +157,10 @@ class Shelves:
         return number
 
     def _is_gpu(self, place: int) -> bool:
-        return bool(self._names.places.names[place].medium == "GPU")
+        return self._names.places.names[place].is_gpu
 
 
-def turns(chunk: Chunk, names: Chunks) -> list[int]:
+def beginnings(chunk: Chunk, names: Chunks) -> list[int]:
     """Rows of batches that may begin an epoch: the first of their source here, those of another epoch than
     the one before, and those after a mark.
     """

@@ -107,7 +107,7 @@ def _label(pair: Pair) -> str:
 
 def _place(event: Told, telling: Telling) -> str:
     """Where an event stands, in words that other commands take."""
-    at = event.place
+    at = event.where
     if at.line:
         return f"line {at.line}"
     return f"epoch {at.epoch} seq {at.seq} event {at.event} position {at.position}" + (
@@ -158,7 +158,7 @@ def _life(events: Sequence[Told], block: int) -> str:
 
 
 def _short(event: Told) -> str:
-    return f"line {event.place.line}" if event.place.line else f"seq {event.place.seq}"
+    return f"line {event.where.line}" if event.where.line else f"seq {event.where.seq}"
 
 
 def as_object(found: Comparison) -> dict[str, Any]:
@@ -194,7 +194,7 @@ def _pair_object(found: Comparison, pair: Pair) -> Mapping[str, Any]:
 
 
 def _event_object(event: Told, words: str, telling: Telling) -> Mapping[str, Any]:
-    at = event.place
+    at = event.where
     if at.line:
         return {"said": words, "line": at.line}
     where = {"epoch": at.epoch, "seq": at.seq, "event": at.event, "position": at.position}

@@ -37,9 +37,9 @@ CLEARED: Final = "cleared"
 RESTART: Final = "restart"
 LOST: Final = "lost"
 UNREADABLE: Final = "unreadable"
+"""What happened; an event under a tag that kvbus does not know is the tag behind a ``?``."""
 UNDECLARED: Final = "undeclared"
 """The reason of a hole inside an epoch that no ``Loss`` tells."""
-"""What happened; an event under a tag that kvbus does not know is the tag behind a ``?``."""
 
 
 class TooLongError(LogError):
@@ -58,7 +58,7 @@ class Voice(Struct, frozen=True):
     told_as: str = ""
 
 
-class Place(NamedTuple):
+class Where(NamedTuple):
     """Where an event stands: in a log, or (``line``, counted from 1) in a baseline."""
 
     epoch: int = 0
@@ -78,7 +78,7 @@ class Told(Struct, frozen=True, gc=False):
     voice: int
     batch: int
     what: str
-    place: Place
+    where: Where
     medium: str = ""
     group: int = -1
     blocks: tuple[int, ...] = ()
@@ -145,13 +145,13 @@ class _Teller:
             voice = self._voice(entry.source)
             if self._epochs.setdefault(voice, entry.epoch) < entry.epoch:
                 self._epochs[voice] = entry.epoch
-                self._alone(voice, RESTART, Place(entry.epoch, 0, 0, at.position))
+                self._alone(voice, RESTART, Where(entry.epoch, 0, 0, at.position))
         elif isinstance(entry, Loss):
             voice = self._voice(entry.source)
             self._go_on(voice, entry.epoch, entry.first_seq, entry.last_seq, at.position)
-            place = Place(entry.epoch, entry.first_seq, 0, at.position)
+            where = Where(entry.epoch, entry.first_seq, 0, at.position)
             count = entry.last_seq - entry.first_seq + 1
-            self._alone(voice, LOST, place, count=count, reason=entry.reason)
+            self._alone(voice, LOST, where, count=count, reason=entry.reason)
         if len(self.events) > EVENTS_MAX:
             raise TooLongError(
                 f"{self._name} has more than {EVENTS_MAX:,} events",
@@ -165,8 +165,8 @@ class _Teller:
         self._epochs.setdefault(voice, entry.epoch)
         self._go_on(voice, entry.epoch, entry.seq, entry.seq, position)
         for index, event in enumerate(events):
-            place = Place(entry.epoch, entry.seq, index, position)
-            self.events.append(_told(event, voice, self._batches, place))
+            where = Where(entry.epoch, entry.seq, index, position)
+            self.events.append(_told(event, voice, self._batches, where))
         self._batches += bool(events)
 
     def _go_on(self, voice: int, epoch: int, first_seq: int, last_seq: int, position: int) -> None:
@@ -175,12 +175,12 @@ class _Teller:
         if before != epoch:
             next_seq = first_seq
         if first_seq > next_seq:
-            place = Place(epoch, next_seq, 0, position)
-            self._alone(voice, LOST, place, count=first_seq - next_seq, reason=UNDECLARED)
+            where = Where(epoch, next_seq, 0, position)
+            self._alone(voice, LOST, where, count=first_seq - next_seq, reason=UNDECLARED)
         self._next_seqs[voice] = epoch, max(next_seq, last_seq + 1)
 
-    def _alone(self, voice: int, what: str, place: Place, *, count: int = 0, reason: str = "") -> None:
-        self.events.append(Told(voice, self._batches, what, place, tokens=count, reason=reason))
+    def _alone(self, voice: int, what: str, where: Where, *, count: int = 0, reason: str = "") -> None:
+        self.events.append(Told(voice, self._batches, what, where, tokens=count, reason=reason))
         self._batches += 1
 
     def _voice(self, source: SourceId) -> int:
@@ -196,13 +196,13 @@ def _voice(source: SourceId) -> Voice:
     return Voice(engine, tier, source.rank, source.source)
 
 
-def _told(event: Event, voice: int, batch: int, place: Place) -> Told:
+def _told(event: Event, voice: int, batch: int, where: Where) -> Told:
     if isinstance(event, BlockStored):
         return Told(
             voice,
             batch,
             STORED,
-            place,
+            where,
             medium=canonical_medium(event.medium),
             group=-1 if event.group_idx is None else event.group_idx,
             blocks=tuple(event.block_hashes),
@@ -217,7 +217,7 @@ def _told(event: Event, voice: int, batch: int, place: Place) -> Told:
             voice,
             batch,
             REMOVED,
-            place,
+            where,
             medium=canonical_medium(event.medium),
             group=-1 if event.group_idx is None else event.group_idx,
             blocks=tuple(event.block_hashes),
@@ -225,9 +225,9 @@ def _told(event: Event, voice: int, batch: int, place: Place) -> Told:
             reason=event.reason or "",
         )
     if isinstance(event, AllBlocksCleared):
-        return Told(voice, batch, CLEARED, place)
+        return Told(voice, batch, CLEARED, where)
     if isinstance(event, Unrecognized):
         medium = canonical_medium(event.medium) if event.medium else ""
-        return Told(voice, batch, "?" + event.tag, place, medium=medium)
+        return Told(voice, batch, "?" + event.tag, where, medium=medium)
     assert isinstance(event, Undecodable)
-    return Told(voice, batch, UNREADABLE, place)
+    return Told(voice, batch, UNREADABLE, where)

@@ -7,7 +7,6 @@ continued after a crash, which is what a sink promises. The columns are those of
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
@@ -20,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kvbus.columns import Columns, Tables
+from kvbus.draft import beside
 from kvbus.errors import LogError
 from kvbus.log import Entry
 from sinks import schema
@@ -38,14 +38,15 @@ def export(entries: Iterable[Entry], output: Path, /) -> None:
     """
     if output.exists():
         raise LogError(f"{output} is there already", next_step="Choose another place, or remove it.")
-    draft = output.with_name(f".{output.name}.{secrets.token_hex(4)}.new")
+    draft = beside(output)
     try:
         draft.mkdir(mode=0o700)
         _write(iter(entries), draft)
         draft.rename(output)
     except (OSError, duckdb.Error, UnicodeEncodeError) as error:
+        why = str(error).replace(str(draft), str(output))
         raise LogError(
-            f"cannot write {output}: {error}", next_step="Choose another place, or make room."
+            f"cannot write {output}: {why}", next_step="Choose another place, or make room."
         ) from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)

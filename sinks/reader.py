@@ -23,7 +23,6 @@ from kvbus.log import PositionedEntry, SourceId
 from sinks import blocks
 from sinks.question import Parameter
 from sinks.rows import CAPACITIES, Rows
-from sinks.session import Session
 from sinks.ways import LOCK_WAIT_S, Way, way_to
 
 CHUNK_ROWS: Final = 1024
@@ -50,12 +49,6 @@ class DuckDBReader:
         self.path = path
         self._way = way
         self._rows = Rows(self, path)
-
-    def describe(self) -> str:
-        """Where the rows come from, in a few words."""
-        if isinstance(self._way, Session):
-            return f"{self.path}, as process {self._way.pid} had written it"
-        return str(self.path)
 
     def sources(self) -> dict[int, SourceId]:
         """The streams in the log by ``source_id``."""

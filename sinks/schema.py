@@ -10,12 +10,12 @@ version is refused, never migrated by guess.
 from __future__ import annotations
 
 import re
-import secrets
 from pathlib import Path
 from typing import Final
 
 import duckdb
 
+from kvbus.draft import beside
 from kvbus.errors import LogError, LogLockedError, LogVersionError
 from sinks.private_files import private_files
 from sinks.question import DAMAGED
@@ -132,7 +132,7 @@ def create(path: Path, *, made_by: str) -> None:
 
     It is made under another name first: whoever opens ``path`` finds nothing or a log.
     """
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
+    draft = beside(path)
     connection = connect(threads=1, memory_limit="256MB")
     try:
         with private_files():
@@ -147,7 +147,7 @@ def create(path: Path, *, made_by: str) -> None:
             connection.close()
         _give_name(draft, path)
     except (duckdb.Error, OSError) as error:
-        raise refusal(path, error) from error
+        raise refusal(path, error, draft=draft) from error
     finally:
         connection.close()
         for left in (draft, draft.with_name(draft.name + ".wal")):
@@ -210,9 +210,9 @@ def check_version(found: str | None, path: Path) -> int:
     return int(found)
 
 
-def refusal(path: Path, error: Exception) -> LogError:
-    """What DuckDB or the system says about a file, in kvbus's words."""
-    text = str(error)
+def refusal(path: Path, error: Exception, *, draft: Path | None = None) -> LogError:
+    """What DuckDB or the system says about a file, or about its ``draft``, in kvbus's words."""
+    text = str(error) if draft is None else str(error).replace(str(draft), str(path))
     held = _HELD_BY.search(text)
     if "Could not set lock" in text or "file handle conflict" in text:
         holder = f"process {held[1]}" if held else "this process" if "conflict" in text else "another process"
@@ -226,7 +226,7 @@ def refusal(path: Path, error: Exception) -> LogError:
             next_step="Name a log that kvbus made; to write a new one, a file that does not exist yet.",
         )
     return LogError(
-        f"{path} cannot be opened: {text.splitlines()[0] if text else error!r}",
+        f"{path} cannot be opened: {text.splitlines()[0] if text else repr(error)}",
         next_step="Check that the folder exists, its permissions and the space left on the disk.",
     )
 

@@ -144,7 +144,7 @@ class Session:
         if kind != b"H":
             self._peer.close()
             raise _problem(path, body)
-        self.pid = msgspec.json.decode(body, type=Hello).pid
+        self._pid = msgspec.json.decode(body, type=Hello).pid
         self._peer.settimeout(None)
 
     def query(self, sql: str, parameters: Sequence[Parameter] = (), /) -> Iterator[pa.RecordBatch]:
@@ -166,7 +166,8 @@ class Session:
         except (OSError, EOFError) as error:
             self._streaming = None
             raise LogError(
-                f"the recorder of {self._path} went away: {error}", next_step="Open the log again."
+                f"the recorder of {self._path}, process {self._pid}, went away: {error}",
+                next_step="Open the log again.",
             ) from error
 
     def close(self) -> None:

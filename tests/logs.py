@@ -19,6 +19,7 @@ from kvbus.events import (
 )
 from kvbus.log import Entry, EpochBegan, Loss, Received, SourceId, Standing, Stray
 from sinks.duckdb import DuckDBReader
+from sinks.session import Session
 
 A = SourceId("tcp://127.0.0.1:5557", b"kv@a", 0)
 B = SourceId("tcp://127.0.0.1:5557", b"kv@b", 1)
@@ -69,7 +70,7 @@ def of_capture(path: Path, *, source: str = "capture") -> Iterator[Received]:
 
 def is_live(reader: DuckDBReader) -> bool:
     """Whether it reads through the process that writes the log."""
-    return "as process" in reader.describe()
+    return isinstance(reader._way, Session)
 
 
 def everything() -> list[Entry]:

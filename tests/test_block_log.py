@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kvbus.block_log import chunks, last_position, resolved
-from kvbus.chunk import Chunks
+from kvbus.chunks import Chunks
 from kvbus.errors import ConfigError
 from kvbus.log import LogReader
 from kvbus.replay import Point

@@ -42,6 +42,26 @@ def test_flags_win_over_environment_over_file(tmp_path: Path) -> None:
     assert (got.idle, got.flush, got.strict) == (100.0, 20.0, True)
 
 
+@pytest.mark.parametrize(
+    ("flags", "environ", "text", "form"),
+    [
+        ({"format": "%h"}, {"KVBUS_JSON": "1"}, "", ("%h", False)),
+        ({"json": True}, {"KVBUS_FORMAT": "%h"}, "", (None, True)),
+        ({"json": False}, {"KVBUS_FORMAT": "%h"}, "json = true", ("%h", False)),
+        ({}, {"KVBUS_FORMAT": "%h"}, "json = true", ("%h", False)),
+        ({}, {"KVBUS_JSON": "1"}, "format = '%h'", (None, True)),
+        ({"format": "%h", "json": True}, {}, "", ("%h", True)),
+        ({}, {"KVBUS_FORMAT": "%h", "KVBUS_JSON": "1"}, "", ("%h", True)),
+    ],
+)
+def test_the_stronger_word_on_the_form_counts(
+    tmp_path: Path, flags: dict[str, object], environ: dict[str, str], text: str, form: tuple[str, bool]
+) -> None:
+    """A template or JSON said at one level takes the place of the other below it; both at one level stay."""
+    given = settings(text, tmp_path, environ, **flags)
+    assert (given.format, given.json) == form
+
+
 def test_feeds_of_a_file(tmp_path: Path) -> None:
     """Each [[feed]] is an engine with its own replay, topics, ranks, direction and name."""
     text = """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kvbus.chunk import Chunks
+from kvbus.chunks import Chunks
 from kvbus.departures import Departures
 from kvbus.testing import history
 

@@ -205,7 +205,7 @@ def test_foreign_files_are_refused(tmp_path: Path) -> None:
         if words != "no log at":
             with pytest.raises(LogError):
                 DuckDBLog(path, lock_wait_s=0)
-    with pytest.raises(LogError, match="cannot be opened"):
+    with pytest.raises(LogError, match=r'cannot be opened: IO Error: Cannot open file ".*/no/folder"'):
         DuckDBLog(tmp_path / "no" / "folder")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "other.duckdb", "text"]
 
@@ -740,7 +740,7 @@ def test_payloads_of_megabytes_are_read_in_bounded_pieces(tmp_path: Path) -> Non
             assert [found.entry for found in reader.entries()] == entries
     with open_log(path) as reader:
         assert [found.entry for found in reader.entries(5, 7)] == entries[5:8]
-        assert reader.describe() == str(path)
+        assert not is_live(reader)
         assert reader.sources() == {0: A}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kvbus.chunk import Chunks
+from kvbus.chunks import Chunks
 from kvbus.log import EpochBegan
 from kvbus.moments import Missing, moments, next_position
 from kvbus.rules.transport import Missed

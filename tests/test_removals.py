@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kvbus import block_log
-from kvbus.chunk import Chunks
+from kvbus.chunks import Chunks
 from kvbus.removals import CLASSES, Removals, Removed, Why, listed, removals
 from kvbus.testing import history
 from tests.audit.histories import HISTORIES

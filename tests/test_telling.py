@@ -29,7 +29,7 @@ def test_events_of_a_message_share_a_batch() -> None:
     """Batches are counted over all sources; those without events are none, and the first epoch no restart."""
     told = tell("+a +b | . | @other +c | +d")
     assert [event.batch for event in told.events] == [0, 0, 1, 2]
-    assert [event.place.position for event in told.events] == [0, 0, 2, 3]
+    assert [event.where.position for event in told.events] == [0, 0, 2, 3]
 
 
 def test_tiers_of_one_engine_are_told_by_their_names() -> None:
@@ -61,7 +61,7 @@ def test_a_hole_that_nothing_declares_is_told() -> None:
         ("seq(5) +a | +b | seq(5) +a | seq(7) +c | conflict(3) +d", []),
     ):
         found = [event for event in tell(text).events if event.what == "lost"]
-        assert [(event.place.seq, event.tokens, event.reason) for event in found] == lost, text
+        assert [(event.where.seq, event.tokens, event.reason) for event in found] == lost, text
 
 
 def test_a_log_that_is_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from kvbus.comparison import compare
 from kvbus.errors import ConfigError
-from kvbus.telling import Place, Telling, Told, Voice
+from kvbus.telling import Telling, Told, Voice, Where
 from kvbus.tolerance import TOLERANCES, tolerances
 from tests.tellings import versus
 
@@ -43,7 +43,7 @@ def test_each_tolerance_ignores_what_it_says(name: str, a: str, b: str) -> None:
 
 def test_owners_can_be_ignored() -> None:
     """Which tier an event says it is from counts, unless it is ignored."""
-    event = Told(0, 0, "stored", Place(), "STORAGE", blocks=(1,), owner="fs")
+    event = Told(0, 0, "stored", Where(), "STORAGE", blocks=(1,), owner="fs")
     a = Telling("a", [Voice("e")], [event])
     b = structs.replace(a, events=[structs.replace(event, owner="s3")])
     assert not compare(a, b).same
@@ -84,7 +84,7 @@ SMALL = st.lists(
 
 def of_small(small: Small) -> Telling:
     events = [
-        Told(0, batch, what, Place(), "CPU", blocks=(block,))
+        Told(0, batch, what, Where(), "CPU", blocks=(block,))
         for batch, members in enumerate(small)
         for what, block in members
     ]

@@ -8,7 +8,7 @@ import numpy as np
 
 from kvbus.chunk import Ints
 from kvbus.clouds import CERTAIN
-from kvbus.findings import Told
+from kvbus.findings import Proof
 from kvbus.names import distinct
 from kvbus.rules.rooms import Rooms
 from kvbus.scene import Scene
@@ -59,7 +59,7 @@ class Capacity:
         most_at = dict(zip(rows.tolist(), fits.tolist(), strict=True))
         doubts = scene.doubts(rows)
 
-        def say(scene: Scene, row: int) -> Told:
+        def say(scene: Scene, row: int) -> Proof:
             event, most = int(scene.moves.event[row]), most_at[row]
             because = (
                 f"{scene.who(event)}: with block {int(scene.moves.hash[row])} {medium} holds {most + 1:,} "

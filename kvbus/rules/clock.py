@@ -7,9 +7,11 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from kvbus.chunk import Bools, Chunk, Chunks, Ints
+from kvbus.chunk import Bools, Chunk, Ints
+from kvbus.chunks import Chunks
 from kvbus.findings import Findings, Group
 from kvbus.names import distinct
+from kvbus.rules.stream import by_source
 from kvbus.rules.words import named
 from kvbus.verdict import Witness
 
@@ -44,14 +46,12 @@ class Clock:
         self._batches = 0
 
     def look(self, chunk: Chunk) -> None:
-        self._heard.update(str(self._names.media.names[n]) for n in distinct(chunk.medium).tolist() if n >= 0)
+        self._heard.update(self._names.media.names[n] for n in distinct(chunk.medium).tolist() if n >= 0)
         if not len(chunk.seq):
             return
         if self._first is None:
             self._first = self._names.witness(chunk, 0)
-        order = np.argsort(chunk.source, kind="stable")
-        numbers, firsts = np.unique(chunk.source[order], return_index=True)
-        for number, rows in zip(numbers.tolist(), np.split(order, firsts[1:]), strict=True):
+        for number, rows in by_source(chunk).items():
             self._silences(chunk, number, rows)
             timed = rows[~np.isnan(chunk.ts[rows])]
             if len(timed):

@@ -11,12 +11,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kvbus.chunk import REMOVED, STORED, Bools, Chunk, Chunks, Hashes, Ints, Place
+from kvbus.chunk import GPU, REMOVED, STORED, Bools, Chunk, Hashes, Ints, Place
+from kvbus.chunks import Chunks
 from kvbus.clouds import CERTAIN
-from kvbus.findings import Told
+from kvbus.findings import Proof
 from kvbus.moves import Asks
-from kvbus.names import first_sights
 from kvbus.scene import Scene
+from kvbus.stored_places import StoredPlaces
 
 
 class Questions(NamedTuple):
@@ -34,11 +35,11 @@ class Questions(NamedTuple):
 
 
 class Crossing:
-    """O4, P5, L3. Remembers the lower places each source has stored to."""
+    """O4, P5, L3. Remembers to which places each source has stored."""
 
     def __init__(self, names: Chunks) -> None:
         self._names = names
-        self._lower: dict[int, dict[int, int]] = {}
+        self._stored = StoredPlaces(names)
 
     def asks(self, chunk: Chunk) -> Questions:
         """What has to be known of the counts during the chunk."""
@@ -66,43 +67,39 @@ class Crossing:
         """For each place, the GPU's with the same group."""
         places = self._names.places.names
         return np.array(
-            [self._names.places.number(Place("GPU", place.group)) for place in list(places)], np.int64
+            [self._names.places.number(Place(GPU, place.group)) for place in list(places)], np.int64
         )
 
     def _left(self, chunk: Chunk) -> tuple[Ints, list[Ints]]:
         """Block rows of GPU removals where something is below, and the places below, an array a depth."""
         nothing = np.zeros(0, np.int64)
-        gpu = np.array([place.medium == "GPU" for place in self._names.places.names], np.bool_)
-        if gpu.all():
+        gpu = self._names.gpu_places()
+        if gpu[: len(self._names.places.names)].all():
+            return nothing, []
+        self._stored.look(chunk)
+        lower, removed = self._lower(gpu), (chunk.kind == REMOVED) & gpu[chunk.place]
+        if not lower or not removed.any():
             return nothing, []
         sources = chunk.event_sources()
-        stores = np.flatnonzero((chunk.kind == STORED) & ~gpu[chunk.place])
-        code = sources[stores] * len(gpu) + chunk.place[stores]
-        for one, at in first_sights(code):
-            source, place = divmod(one, len(gpu))
-            self._lower.setdefault(source, {}).setdefault(place, int(stores[at]))
-        removed = (chunk.kind == REMOVED) & gpu[chunk.place]
-        if not self._lower or not removed.any():
-            self._settle()
-            return nothing, []
         begun = np.full(len(chunk.kind), np.iinfo(np.int64).max)
-        deepest = max(map(len, self._lower.values()))
+        deepest = max(map(len, lower.values()))
         places = np.full((deepest, len(chunk.kind)), -1, np.int64)
-        for source, lower in self._lower.items():
+        for source, since in lower.items():
             mine = np.flatnonzero(removed & (sources == source))
-            begun[mine] = min(lower.values())
-            asked = list(lower)
+            begun[mine] = min(since.values())
+            asked = list(since)
             for n in range(deepest):
                 places[n, mine] = asked[n % len(asked)]
-        self._settle()
         rows = np.flatnonzero((removed & (np.arange(len(begun)) > begun))[chunk.event])
         return rows, [places[n][chunk.event[rows]] for n in range(deepest)]
 
-    def _settle(self) -> None:
-        """Places seen in this chunk have been there from the next one's beginning."""
-        for lower in self._lower.values():
-            for place in lower:
-                lower[place] = -1
+    def _lower(self, gpu: Bools) -> dict[int, dict[int, int]]:
+        """Of each source that has stored below the GPU, those places, as ``StoredPlaces`` has them."""
+        found = {
+            source: {place: event for place, event in since.items() if not gpu[place]}
+            for source, since in self._stored.since.items()
+        }
+        return {source: places for source, places in found.items() if places}
 
     def look(self, scene: Scene, questions: Questions) -> None:
         """Tell what the answers show."""
@@ -131,17 +128,17 @@ def _before(events: Ints, places: Ints, hashes: Hashes) -> Asks:
     return Asks(event=events, slot=events, place=places, hash=hashes)
 
 
-def _orphan(scene: Scene, event: int) -> Told:
+def _orphan(scene: Scene, event: int) -> Proof:
     chunk = scene.chunk
     block, parent = int(chunk.hash[chunk.first_block[event]]), int(chunk.parent[event])
     said = f"block {block} is stored in {scene.where(event)} and its parent {parent} is not there"
     return f"{scene.who(event)}: {said}", [scene.witness(event)]
 
 
-def _unresolvable(scene: Scene, event: int) -> Told:
+def _unresolvable(scene: Scene, event: int) -> Proof:
     said = "a store without tokens names blocks that were not shown with tokens before"
     return f"{scene.medium(event)}: {said}", [scene.witness(event)]
 
 
-def _lost(scene: Scene, event: int) -> Told:
+def _lost(scene: Scene, event: int) -> Proof:
     return "blocks leave the GPU and are in no lower tier", [scene.witness(event)]

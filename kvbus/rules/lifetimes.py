@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from kvbus.chunk import REMOVED, STORED, Chunks
+from kvbus.chunk import REMOVED, STORED
+from kvbus.chunks import Chunks
 from kvbus.clouds import CERTAIN
 from kvbus.findings import Findings, Group
 from kvbus.names import first_sights

@@ -7,8 +7,9 @@ from typing import Final
 
 import numpy as np
 
-from kvbus.chunk import REMOVED, STORED, Chunks, Ints
-from kvbus.findings import Group, Told
+from kvbus.chunk import GPU, REMOVED, STORED, Ints
+from kvbus.chunks import Chunks
+from kvbus.findings import Group, Proof
 from kvbus.names import first_sights
 from kvbus.scene import Scene
 from kvbus.verdict import Witness
@@ -19,7 +20,7 @@ PRIMARY: Final = ("CPU", "CPU_PINNED", "CPU_TIER1")
 
 def rank_of(medium: str) -> int:
     """0 for the GPU, 1 for a primary tier, 2 for anything behind."""
-    return 0 if medium == "GPU" else 1 if medium in PRIMARY else 2
+    return 0 if medium == GPU else 1 if medium in PRIMARY else 2
 
 
 _Tier = tuple[int, int]
@@ -114,7 +115,7 @@ class TierOrder:
         )
 
 
-def _turned(scene: Scene, before: int, event: int) -> Told:
+def _turned(scene: Scene, before: int, event: int) -> Proof:
     said = f"{scene.where(event)} speaks after {scene.where(before)} inside one drain"
     because = (
         f"{scene.who(event)}: {said}; the GPU comes first, then the primary tier, then the others in order"
@@ -122,6 +123,6 @@ def _turned(scene: Scene, before: int, event: int) -> Told:
     return because, [scene.witness(before), scene.witness(event)]
 
 
-def _foreign(scene: Scene, event: int, speaker: str, first: Witness) -> Told:
+def _foreign(scene: Scene, event: int, speaker: str, first: Witness) -> Proof:
     because = f"{scene.who(event)}: speaks for {scene.medium(event)}, which is {speaker}'s"
     return because, [first, scene.witness(event)]

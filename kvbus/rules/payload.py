@@ -8,15 +8,9 @@ from typing import Final
 
 import numpy as np
 
-from kvbus.chunk import (
-    STORED,
-    STRANGE,
-    UNREADABLE,
-    Chunk,
-    Chunks,
-    Hashes,
-)
-from kvbus.findings import Findings, Group, Told
+from kvbus.chunk import STORED, STRANGE, UNREADABLE, Chunk, Hashes
+from kvbus.chunks import Chunks
+from kvbus.findings import Findings, Group, Proof
 from kvbus.names import Names, distinct, first_sights, numbered
 from kvbus.rules.transport import Missed
 from kvbus.rules.words import named, uncertain
@@ -126,7 +120,7 @@ def dense(scene: Scene) -> None:
 
 
 def _oddity(said: str) -> Say:
-    def say(scene: Scene, event: int) -> Told:
+    def say(scene: Scene, event: int) -> Proof:
         return f"{scene.medium(event)}: {said}", [scene.witness(event)]
 
     return say
@@ -150,14 +144,14 @@ class Sizes:
         firsts = np.array([self._sizes[divmod(one, places)][0] for one in codes.tolist()], np.int64)
         scene.told_events("size.mixed", stores[chunk.size[stores] != firsts[which]], self._mixed)
 
-    def _mixed(self, scene: Scene, event: int) -> Told:
+    def _mixed(self, scene: Scene, event: int) -> Proof:
         chunk = scene.chunk
         first, here = self._sizes[int(chunk.source[chunk.batch[event]]), int(chunk.place[event])]
         said = f"blocks of {int(chunk.size[event])} tokens beside blocks of {first}"
         return f"{scene.where(event)}: {said}", [here, scene.witness(event)]
 
 
-def fresh_contents(chunk: Chunk, salts: Names) -> Hashes:
+def fresh_contents(chunk: Chunk, salts: Names[str]) -> Hashes:
     """A digest of what each block row's store says of its block, for P2; 0 where it says nothing certain.
 
     Parent, LoRA, salt, block size: of dense stores, where each block's parent is the one before it.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kvbus.chunk import Chunks
+from kvbus.chunks import Chunks
 from kvbus.findings import Findings, Group
 from kvbus.verdict import Witness
 

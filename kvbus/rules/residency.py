@@ -12,7 +12,7 @@ import numpy as np
 
 from kvbus.chunk import STORED, Ints
 from kvbus.clouds import CERTAIN
-from kvbus.findings import Told
+from kvbus.findings import Proof
 from kvbus.scene import Scene
 
 CAUSES: Final = ("deleted", "corrupt", "reset")
@@ -36,7 +36,7 @@ def refcount(scene: Scene) -> None:
     scene.told("epoch.survivor", former[~cleared], _survivor)
 
 
-def _below(scene: Scene, row: int) -> Told:
+def _below(scene: Scene, row: int) -> Proof:
     event = int(scene.moves.event[row])
     here, taken, shelf = scene.witness(event), scene.taken_before(row), scene.shelf(row)
     before, why = taken, "nothing had stored it"
@@ -50,7 +50,7 @@ def _below(scene: Scene, row: int) -> Told:
     return f"{scene.who(event)}: block {block} is removed from {scene.where(event)}, but {why}", evidence
 
 
-def _doubtful(scene: Scene, row: int, why: int) -> Told:
+def _doubtful(scene: Scene, row: int, why: int) -> Proof:
     event = int(scene.moves.event[row])
     missed = f"the store may be in what was missed ({scene.sky.whys[why]})"
     return f"{scene.who(event)}: removed from {scene.where(event)}, and {missed}", [scene.witness(event)]
@@ -70,7 +70,7 @@ def _of_former_life(scene: Scene, rows: Ints) -> Ints:
     return found[np.argsort(scene.moves.time[found])]
 
 
-def _survivor(scene: Scene, row: int) -> Told:
+def _survivor(scene: Scene, row: int) -> Proof:
     event, shelf = int(scene.moves.event[row]), scene.shelf(row)
     block, here = int(scene.moves.hash[row]), scene.witness(event)
     if shelf.began is not None:
@@ -89,7 +89,7 @@ def content(scene: Scene) -> None:
     scene.told("content.differs", moves.in_time(moves.clash != -1), _differs)
 
 
-def _differs(scene: Scene, row: int) -> Told:
+def _differs(scene: Scene, row: int) -> Proof:
     event, moves = int(scene.moves.event[row]), scene.moves
     at = int(moves.clash[row])
     before = scene.witness(int(moves.event[at])) if at >= 0 else scene.told_earlier(row)
@@ -111,13 +111,13 @@ def chain(scene: Scene) -> None:
     scene.told_events("chain.own_parent", np.unique(chunk.event[own]), _own_parent)
 
 
-def _twice(scene: Scene, row: int) -> Told:
+def _twice(scene: Scene, row: int) -> Proof:
     event = int(scene.moves.event[row])
     because = f"{scene.who(event)}: one store names block {int(scene.moves.hash[row])} more than once"
     return because, [scene.witness(event)]
 
 
-def _own_parent(scene: Scene, event: int) -> Told:
+def _own_parent(scene: Scene, event: int) -> Proof:
     because = f"{scene.who(event)}: block {int(scene.chunk.parent[event])} is stored as its own parent"
     return because, [scene.witness(event)]
 
@@ -135,25 +135,25 @@ def copies(scene: Scene) -> None:
     scene.told("remaining.doubtful", left[~certain], _left_perhaps)
 
 
-def _again(scene: Scene, row: int) -> Told:
+def _again(scene: Scene, row: int) -> Proof:
     event, before = int(scene.moves.event[row]), scene.put_before(row)
     said = "blocks are stored again while resident: further copies, or prefix hits announced anew"
     here = scene.witness(event)
     return f"{scene.medium(event)}: {said}", [here] if before == here else [before, here]
 
 
-def _left(scene: Scene, row: int) -> Told:
+def _left(scene: Scene, row: int) -> Proof:
     event = int(scene.moves.event[row])
     said = "blocks are removed while further copies stay: the block is still resident"
     return f"{scene.medium(event)}: {said}", [scene.witness(event)]
 
 
-def _again_perhaps(scene: Scene, row: int) -> Told:
+def _again_perhaps(scene: Scene, row: int) -> Proof:
     because, witnesses = _again(scene, row)
     return f"{because}; unless their removal was missed", witnesses
 
 
-def _left_perhaps(scene: Scene, row: int) -> Told:
+def _left_perhaps(scene: Scene, row: int) -> Proof:
     because, witnesses = _left(scene, row)
     return f"{because}; unless another removal was missed", witnesses
 
@@ -177,7 +177,7 @@ def at_once(scene: Scene) -> None:
     scene.told("eviction.at_once", moves.in_time(gone), _at_once)
 
 
-def _at_once(scene: Scene, row: int) -> Told:
+def _at_once(scene: Scene, row: int) -> Proof:
     event, moves = int(scene.moves.event[row]), scene.moves
     stored = scene.witness(int(moves.event[moves.put[row]]))
     said = f"block {int(moves.hash[row])} is stored in {scene.where(event)} and removed again in one batch"

@@ -14,7 +14,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from kvbus.chunk import Chunk, Chunks, Ints
+from kvbus.chunk import Chunk, Ints
+from kvbus.chunks import Chunks
 from kvbus.events import canonical_medium
 from kvbus.log import EpochBegan
 
@@ -25,7 +26,7 @@ ENDLESS: Final = int(np.iinfo(np.int64).max)
 """Where no capacity is known."""
 
 
-class Told(NamedTuple):
+class Declared(NamedTuple):
     """What a publisher said of its ``epoch``, and from which batch of the chunk on that holds."""
 
     epoch: int
@@ -39,7 +40,7 @@ class Rooms:
     def __init__(self, names: Chunks, given: Mapping[str, int]) -> None:
         self._names = names
         self._given = given
-        self._told: dict[int, deque[Told]] = {}
+        self._told: dict[int, deque[Declared]] = {}
         self._epochs: dict[int, int] = {}
 
     def look(self, chunk: Chunk) -> None:
@@ -59,7 +60,7 @@ class Rooms:
         self._epochs[source] = max(mark.epoch, self._epochs.get(source, -1))
         if is_new and mark.capacity:
             fits = {canonical_medium(medium): blocks for medium, blocks in mark.capacity.items()}
-            self._told.setdefault(source, deque(maxlen=EPOCHS_MAX)).append(Told(mark.epoch, before, fits))
+            self._told.setdefault(source, deque(maxlen=EPOCHS_MAX)).append(Declared(mark.epoch, before, fits))
 
     def _heard(self, source: int, chunk: Chunk, rows: int) -> None:
         epochs = chunk.epoch[:rows][chunk.source[:rows] == source]

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kvbus.chunk import Chunk, Chunks, Ints, Mark
+from kvbus.chunk import Chunk, Ints, Mark
+from kvbus.chunks import Chunks
 from kvbus.findings import EVENT_MAX, Order
 from kvbus.log import Loss
 from kvbus.rules.words import numbers, reasons

@@ -14,7 +14,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from kvbus.chunk import Chunk, Chunks, Ints, Mark
+from kvbus.chunk import Chunk, Ints, Mark
+from kvbus.chunks import Chunks
 from kvbus.findings import Findings, Group
 from kvbus.log import EpochBegan, SourceId, Stray
 from kvbus.rules.rank import Ranks

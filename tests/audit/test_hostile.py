@@ -7,7 +7,7 @@ from pathlib import Path
 from hypothesis import given, settings
 
 from kvbus.audit import Audit
-from kvbus.chunk import Chunks
+from kvbus.chunks import Chunks
 from kvbus.holdings import TAKEN_MAX, Holdings
 from kvbus.log import Entry, PositionedEntry
 from kvbus.moves import Asks

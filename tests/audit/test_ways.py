@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvbus.audit import Audit, audit
-from kvbus.chunk import Chunks
+from kvbus.chunks import Chunks
 from kvbus.holdings import Holdings
 from kvbus.log import PositionedEntry, SourceId
 from kvbus.moves import Asks

@@ -59,6 +59,7 @@ def test_a_fault_of_ours_ends_with_2_and_says_how_to_report_it() -> None:
         ("export", "LOG", "-o", "rows"),
         ("export", "LOG", "-o", "day.jsonl"),
         ("export", "LOG", "-o", "day.frames"),
+        ("export", "LOG", "-o", "day", "--format", "parquet"),
         ("baseline", "LOG", "-o", "old"),
         ("check", "LOG", "--junit", "report.xml"),
     ],
@@ -84,6 +85,7 @@ def test_a_full_disk_is_told_and_leaves_what_was_there(
     )
     assert (done.returncode, "Traceback" in done.stderr) == (2, False), done.stderr
     assert len(done.stderr.splitlines()) >= 2
+    assert ".new" not in done.stderr, "nobody has asked for the file it was written under"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["LOG.duckdb", "old"]
     assert baseline.read_text() == "kvbus baseline 1\n"
 

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from cli.given import is_given, refuse, refuse_all_but
 from cli.main import app
 from kvbus.errors import ConfigError
+from kvbus.testing import history
 from sinks.duckdb import DuckDBLog
 
 HERE = "tcp://127.0.0.1:1"
@@ -69,6 +70,26 @@ def test_what_would_have_no_effect_is_refused(
     assert any(name in done.stderr for name in [*named, "ENDPOINT"])
     assert len(done.stderr.splitlines()) >= 2
     assert [path.name for path in tmp_path.iterdir()] == ["LOG"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "printed"),
+    [
+        (["--format", "%s"], {"KVBUS_JSON": "1"}, "0\n"),
+        (["--json"], {"KVBUS_FORMAT": "%s"}, '{"source"'),
+        (["--no-json"], {"KVBUS_FORMAT": "%s"}, "0\n"),
+    ],
+    ids=str,
+)
+def test_a_form_that_is_asked_for_is_printed_whatever_the_environment_says(
+    words: list[str], said: dict[str, str], printed: str, tmp_path: Path
+) -> None:
+    """Flags win: a template over KVBUS_JSON, JSON over KVBUS_FORMAT."""
+    with DuckDBLog(tmp_path / "LOG") as log:
+        log.write([at.entry for at in history("g:+a")])
+    done = CliRunner(env=said).invoke(app, ["replay", str(tmp_path / "LOG"), *words])
+    assert done.exit_code == 0, done.stderr
+    assert done.stdout.startswith(printed)
 
 
 def test_who_is_given() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from cli.curves import Curves, curves, dress, longest, looks, the_figure
+from cli.curves import Curves, curves, draw, dress, longest, looks, the_figure
 from cli.main import app
 from tiers.serving.prompt import prompts
 from tiers.serving.stack_spec import StackSpec, TierSpec
@@ -66,10 +66,17 @@ def test_a_table_for_people() -> None:
 
 @pytest.mark.parametrize(("name", "begins"), [("c.svg", b"<?xml"), ("c.png", b"\x89PNG")])
 def test_curves_are_drawn(name: str, begins: bytes, tmp_path: Path) -> None:
-    """The picture is of the kind that its name says, and the numbers are printed as well."""
+    """The picture is of the kind that its name says, an older one of ours is replaced, and the numbers are
+    printed as well.
+    """
+    draw({"gpu-blocks": [1, 2]}, [(StackSpec(1, 5), counted(1))], tmp_path / name)
+    older = (tmp_path / name).read_bytes()
     done = CliRunner().invoke(app, [*WANTED, "--plot", name, "--json"])
     assert done.exit_code == 0, done.stderr
-    assert (tmp_path / name).read_bytes().startswith(begins)
+    drawn = (tmp_path / name).read_bytes()
+    assert drawn.startswith(begins)
+    assert drawn != older
+    assert [path.name for path in tmp_path.iterdir()] == [name]
     assert len(done.stdout.splitlines()) == 4
     assert f"drew {name}" in done.stderr
 
@@ -101,18 +108,23 @@ def test_a_speed_in_the_settings_does_not_concern_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("plot", "says"),
     [
-        ("no/such/c.png", "a folder that is there"),
-        ("folder.png", "a file, not a folder"),
-        ("s/c.png", "a folder that"),
+        ("no/such/c.png", "cannot write no/such/c.png: No such file"),
+        ("folder.png", "folder.png exists already"),
+        ("s/c.png", "cannot write s/c.png: Not a directory"),
+        ("theirs.png", "theirs.png exists already, and is no plot of kvbus"),
+        ("theirs.svg", "theirs.svg exists already, and is no plot of kvbus"),
     ],
 )
 def test_where_no_plot_can_be_is_found_before_anything_is_tried(plot: str, says: str, tmp_path: Path) -> None:
-    """Minutes of work do not end in a place that cannot be written to."""
+    """Minutes of work do not end in a place that cannot be written to, or holds somebody else's picture."""
     (tmp_path / "folder.png").mkdir()
     (tmp_path / "s").touch()
+    (tmp_path / "theirs.png").write_bytes(b"\x89PNG\r\n")
+    (tmp_path / "theirs.svg").write_text("<?xml version='1.0'?><svg/>")
     done = CliRunner().invoke(app, [*WANTED, "--plot", plot])
     assert (done.exit_code, done.stdout) == (2, "")
-    assert f"--plot: expected {says}" in done.stderr
+    assert f"--plot: {says}" in done.stderr
+    assert (tmp_path / "theirs.png").read_bytes() == b"\x89PNG\r\n"
 
 
 @pytest.mark.parametrize("content", [None, b"\x00\xff\x00", b""])
