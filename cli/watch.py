@@ -108,7 +108,7 @@ class Watch:
                 end.note(items, time.monotonic())
             self._observe(self._engines.take(items, now_ns=time.time_ns()))
             if now - told >= TOLD_EVERY_S:
-                self._tell_new(self._auditor.verdict())
+                self._tell_new(self._auditor.verdict(at_end=False))
                 told = now
             if end is not None and end.reached(time.monotonic()):
                 break

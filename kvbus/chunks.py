@@ -161,7 +161,9 @@ class Chunks:
         kind = KINDS.get(row["kind"], UNREADABLE if row["kind"] == "Undecodable" else STRANGE)
         if kind not in (STORED, REMOVED):
             return (kind, -1, -1, -1, self.tags.number(row["kind"]), -1, -1)
-        terms = (row["block_size"], row["lora_id"], row["lora_name"])
+        name = row["lora_name"]
+        # Engines hash an adapter's name; its id is another each time the adapter is loaded.
+        terms = (row["block_size"], row["lora_id"] if name is None else None, name)
         return (
             kind,
             self.media.number(row["medium"]),

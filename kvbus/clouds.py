@@ -7,7 +7,7 @@ the hole may exist beside it. Of each source the present cloud is kept, nothing 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -46,6 +46,12 @@ class Sky(NamedTuple):
             doubt = np.where(gpu[mine], state[:, 1], state[:, 2])
             found[mine] = np.where((at >= 0) & (state[:, 0] == epoch[mine]), doubt, CERTAIN)
         return found
+
+    def missed_last(self) -> Iterator[tuple[int, int, str]]:
+        """Of each source that ever missed something: the epoch it last did in, and why."""
+        for number, (_, states) in self.changes.items():
+            epoch, _, other = states[-1].tolist()
+            yield number, epoch, self.whys[other]
 
 
 class Clouds:

@@ -128,7 +128,7 @@ class KvEvents:
         self, *, capacity: int | Mapping[str, int] | None = None, medium: str | None = None
     ) -> None:
         """Room was made before it was taken: no tier holds more than ``capacity`` blocks (of ``medium``, or
-        by medium) at any event, and no block is stored and removed in one drain without a reason.
+        by medium) at any event; without it no block is stored and removed in one drain without a reason.
 
         Fails too where batches are missing, which only ``listen`` can miss. Raises ``StepError``.
         """

@@ -84,7 +84,7 @@ def is_recording_line(line: bytes) -> bool:
     """Whether a line of a file is one of a recording."""
     try:
         keys = msgspec.json.decode(line, type=dict[str, Raw]).keys()
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return False
     return {"timestamp", "event"} <= keys
 
@@ -108,7 +108,7 @@ def read_recording(path: Path, *, source: str) -> Iterator[Entry]:
                 try:
                     said = _line.decode(line)
                     yield from _entries(said, source, reader, next_seq)
-                except (msgspec.MsgspecError, UnicodeDecodeError, EncodeError) as error:
+                except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, EncodeError) as error:
                     raise CaptureError(
                         f"{path}: the line at byte {at} is torn or not a router event: {error}",
                         next_step=f"Cut the file to its first {at} bytes to keep what came before.",

@@ -2,8 +2,8 @@
 ``Subscriber``.
 
 It says hello to the replay socket, asks it when something is missing and says when the answer is over. What
-comes live waits in ZeroMQ for the answer to a hello, so that a stream begins with what its publisher says of
-itself. It decides nothing about order: that is ``sequence``.
+comes live first waits in ZeroMQ, a second at most, for the answer to the first hello, so that a stream begins
+with what its publisher says of itself. It decides nothing about order: that is ``sequence``.
 
 Each request goes out on a DEALER socket of its own: what a slow publisher still sends for an earlier
 request can then not be taken for the answer to this one.
@@ -40,6 +40,8 @@ from kvbus.wire import (
 BUDGET: Final = 1024
 """Messages taken from one socket before the others get their turn."""
 HELLO_TIMEOUT_NS: Final = 1_000_000_000
+WAITING_ROUNDS: Final = 64
+"""Budgets of messages that are read at the end: more than a SUB socket holds, and an end to it."""
 LIVES_MAX: Final = 16
 """How often the numbers of one answer may start over (a forwarder can have kept several lives)."""
 RETRY_NS: Final = 20_000_000
@@ -73,18 +75,22 @@ class Link:
         self._hello_due = feed.replay is not None
         self._caught_up = False
         self._connected = False
+        self._met = False
+        self._greets_until_ns = time.monotonic_ns() + HELLO_TIMEOUT_NS
         self.live = LiveSocket(feed, context, hwm=hwm)
 
     @property
     def holds(self) -> bool:
         """Whether somebody speaks here and something is held back, or is being asked for."""
         sequencer = self.sequencer
-        return bool(sequencer.waiting) or (self._connected and sequencer.ask_from is not None)
+        asks = self.greets or sequencer.ask_from is not None
+        return bool(sequencer.waiting) or (self._connected and asks)
 
     @property
     def greets(self) -> bool:
-        """Whether a hello is to be answered, or given up, before anything live is read."""
-        return self._hello_due if self._dealer is None else self._hello
+        """Whether the first hello is to be answered, or given up, before anything live is read."""
+        is_open = self._hello_due if self._dealer is None else self._hello
+        return is_open and time.monotonic_ns() < self._greets_until_ns
 
     def sockets(self) -> list[zmq.Socket[bytes]]:
         """Those to wait for."""
@@ -122,6 +128,13 @@ class Link:
             )
         return BUDGET
 
+    def take_waiting(self, out: list[Entry | Notice]) -> None:
+        """Read what waited for the answer to a hello, for a reader that leaves."""
+        if self.greets:
+            for _ in range(WAITING_ROUNDS):
+                if not self.take_live(out):
+                    return
+
     def take_news(self, out: list[Entry | Notice]) -> None:
         """Hear what has become of the connection."""
         for what, connection in self.live.news():
@@ -137,6 +150,9 @@ class Link:
     def _meet(self, out: list[Entry | Notice]) -> None:
         out.append(Notice("connected", self.feed.name, f"connected: {self.feed.endpoint}"))
         self._connected = True
+        if not self._met:
+            self._met = True
+            self._greets_until_ns = time.monotonic_ns() + HELLO_TIMEOUT_NS
         if not self.feed.bind and self._dealer is not None:
             # The answer under way can be of a process that is gone: of the present one it proves nothing.
             self.take_replay(out)

@@ -141,6 +141,7 @@ class Sequencer:
         """
         self._discovering = self._can_ask and self._origin is not None and not self._cursors
         self._tries = 0
+        self._info = None  # it can be another process
         for cursor in self._cursors.values():
             cursor.probe(now_ns)
 
@@ -196,8 +197,8 @@ class Sequencer:
         """The cursor of a stream that nobody knew before this."""
         from_one = self._origin == 0 and first.seq == 1 and counts_from_one(first.batch)
         info = self._info
-        if info is not None and first.connection:
-            # A bound socket hears several publishers: this one need not be who answered.
+        if info is not None and (first.connection or self._cursors) and not first.replayed:
+            # Of several publishers on one address this one need not be who answered.
             info = msgspec.structs.replace(info, capacity={})
         cursor = self._cursor(source, 1 if from_one else self._origin, info=info)
         if self._asked_from is not None:

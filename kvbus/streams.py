@@ -143,7 +143,8 @@ class Streams:
 
     def speaks_for(self, source: SourceId) -> bool:
         """Whether the replay socket is this stream's: several publishers can share a bound PUB address."""
-        return len(self.cursors) == 1 or source in self._spoken_for
+        is_alone = len(self.cursors) == 1 and not any(self._open_connections)
+        return is_alone or source in self._spoken_for
 
     def spoke_from_the_start(self, source: SourceId) -> bool:
         """Whether nothing of the answer was passed over because it was not known yet whose it is."""

@@ -132,8 +132,11 @@ class Subscriber:
 
     def finish(self) -> list[Entry]:
         """What still waits, with what is missing declared lost: for a reader that leaves for good."""
-        now_ns = time.time_ns()
-        return [entry for link in self._links for entry in link.sequencer.finish(now_ns)]
+        out: list[Entry | Notice] = []
+        for link in self._links:
+            link.take_waiting(out)
+            out += link.sequencer.finish(time.time_ns())
+        return [entry for entry in out if not isinstance(entry, Notice)]
 
     def close(self) -> None:
         """Let go of all sockets. Safe to call twice."""

@@ -208,7 +208,7 @@ def _read_info(said: bytes) -> PublisherInfo | None:
         return None
     try:
         info = msgspec.json.decode(said[len(INFO_MARK) :], type=PublisherInfo)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     # msgspec takes no bounds above 2**63.
     in_range = (info.first_seq or 0) <= info.next_seq <= HELLO_SEQ

@@ -56,6 +56,21 @@ def test_stored_and_removed_at_once_is_caught_without_a_capacity() -> None:
         gathered("c:+a c:-a").assert_evicted_before_stored()
 
 
+def test_one_drain_may_hold_several_turns_of_a_slot() -> None:
+    """Three blocks one after the other in a tier of one: what fits decides, not the drain."""
+    cpu, request = CPUOffloadingManager(num_blocks=1, enable_events=True), ReqContext("r")
+    cpu.on_new_request(request)
+    for name in (b"a", b"b", b"c"):
+        keys = [make_offload_key(name, 0)]
+        assert cpu.prepare_store(keys, request) is not None
+        cpu.complete_store(keys, request)
+    found = KvEvents()
+    assert len(found.drain(cpu)) == 5
+    found.assert_evicted_before_stored(capacity=1)
+    found.assert_evicted_before_stored()
+    gathered("c:+a c:-a c:+b").assert_evicted_before_stored(capacity=1)
+
+
 class Exhausted:
     """Answers that there is nothing with nothing."""
 

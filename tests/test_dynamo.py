@@ -115,9 +115,12 @@ def test_no_rule_says_holds_of_a_recording(tmp_path: Path) -> None:
 
 
 TORN = '{"timestamp": 1, "event": {"worker'
+DEEP = f'{{"timestamp": 1, "event": {{"worker_id": 1, "z": {"[" * 5000}{"]" * 5000}}}}}'
 
 
-@pytest.mark.parametrize("bad", [TORN, '{"timestamp": 1, "event": {}}', "[]", "\xff", line(removed(2**64))])
+@pytest.mark.parametrize(
+    "bad", [TORN, DEEP, '{"timestamp": 1, "event": {}}', "[]", "\xff", line(removed(2**64))]
+)
 def test_a_bad_line_is_named_by_its_byte(bad: str, tmp_path: Path) -> None:
     """A torn or foreign line raises an error that says where it begins, after the lines before it."""
     good = line(stored(1))

@@ -379,6 +379,49 @@ def test_a_clear_storm_begins_anew_after_what_was_missed() -> None:
     assert [[w.position for w in v.witnesses] for v in clear.violations] == [[1, 3]]
 
 
+def test_a_clear_storm_is_one_of_one_process() -> None:
+    """A process that is cleared as it starts, again and again, empties its own GPU once each time."""
+    assert told(judged("clear", "clear | restart clear | restart clear")) == ""
+    stormy = judged("clear", "clear | restart clear | clear | clear")
+    assert [[w.position for w in finding.witnesses] for finding in stormy.information] == [[1, 3]]
+
+
+# -- rank ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "late",
+    [
+        "@p#0 seq(5) g:+a | @p#1 seq(7) g:+b",
+        "@p#0 . | . | @p#1 seq(2) .",
+        "@p#0 seq(5) . | @p#1 seq(6) . | @p#0 seq(7) .",
+        "@p#0 . | @p#1 seq(2) . | @p#0 seq(3) .",
+        "@p#0 . | @p#1 . | restart seq(3) . | @p#0 .",
+    ],
+)
+def test_a_rank_whose_beginning_nobody_saw_is_not_convicted(late: str) -> None:
+    """Several engines may share an endpoint, and who joins late sees the beginning of none."""
+    verdict = judged("rank", late)
+    assert (verdict.verdict, verdict.violation_count) == ("UNKNOWN", 0)
+    assert "and its beginning was not seen" in told(verdict)
+
+
+def test_a_rank_that_takes_the_number_of_another_is_convicted() -> None:
+    """One counter for two ranks: the number that one leaves out is said by the other, and only there."""
+    verdict = judged("rank", "@p#0 . | @p#1 seq(1) . | @p#2 seq(2) . | @p#0 seq(3) . | @p#1 seq(4) .")
+    assert places(verdict) == [
+        [(0, 0, None), (0, 1, None), (0, 3, None)],
+        [(0, 0, None), (0, 2, None), (0, 3, None)],
+    ]
+    assert "p: rank 1 says batch 1, which rank 0 leaves out" in verdict.violations[0].because
+
+
+def test_ranks_that_begin_at_their_beginning_are_information() -> None:
+    """Engines that share an endpoint, each from its batch 0, break nothing."""
+    verdict = judged("rank", "@p#0 . | @p#1 . | @p#0 . | @p#1 .")
+    assert (verdict.verdict, verdict.violation_count) == ("HOLDS", 0)
+
+
 def test_an_endpoint_without_a_rank_is_called_so() -> None:
     """Payloads that carry no rank are of none, not of rank -1."""
     assert "from the endpoint of no rank" in told(judged("rank", "@p . | @p#1 ."))
@@ -411,6 +454,66 @@ def test_a_source_is_silent_while_others_speak() -> None:
 def test_what_cannot_be_read_breaks_a_silence() -> None:
     """A source that says what nobody can read is not silent, nor somebody else."""
     assert told(judged("silence", heard("@p . | @p garbage | @p .", 0, 50, 100))) == ""
+
+
+def test_a_source_that_never_comes_back_is_silent() -> None:
+    """Nothing more comes of it while others speak for long: told at the end, and only then."""
+    entries = heard("@p . | @q . | @q .", 0, 50, 100)
+    verdict = judged("silence", entries)
+    assert "p: silent for the last 60 s and more, while others spoke" in told(verdict)
+    assert [w.position for w in verdict.information[0].witnesses] == [0, 2]
+    auditor = Audit(["silence"])
+    for at in entries:
+        auditor.observe(at)
+    assert told(auditor.verdict(at_end=False).rules[0]) == ""
+    assert told(judged("silence", heard("@p . | @q . | @q .", 0, 50, 60))) == ""
+    assert told(judged("silence", heard("@p . | @p .", 0, 100))) == ""
+
+
+# -- lifetime ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict"),
+    [
+        ("c:+a,b | c:+c", "VIOLATED"),
+        ("c:+a,b | c:?Moved | c:+c", "UNKNOWN"),
+        ("c:+a,b | c:+c | gap(1) .", "UNKNOWN"),
+        ("seq(3) c:+a,b | c:+c", "UNKNOWN"),
+        ("c:+a | c:?Moved | clear | c:+b,c", "UNKNOWN"),
+        ("c:+a | c:?Moved | restart c:+a,b,c", "VIOLATED"),
+        ("c:+a | c:?Moved | restart clear", "HOLDS"),
+        ("@q c:?Moved | @p c:+a,b,c", "VIOLATED"),
+    ],
+)
+def test_a_leak_is_one_where_no_removal_can_have_been_missed(text: str, verdict: str) -> None:
+    """Whatever was missed of the source in this epoch may have been the removals."""
+    (lifetime,) = audit(history(text), ["lifetime"], capacities={"CPU": 2}).rules
+    assert lifetime.verdict == verdict
+    assert ("no removal was seen" in told(lifetime)) == (verdict == "UNKNOWN")
+
+
+# -- content -------------------------------------------------------------------------------------------------
+
+
+def loras(*said: tuple[int | None, str | None]) -> list[PositionedEntry]:
+    """One block stored again and again, each time with such a ``lora_id`` and ``lora_name``."""
+    entries = history(" | ".join("g:+a" for _ in said))
+    for n, at in enumerate(entries):
+        if isinstance(at.entry, Received) and isinstance(at.entry.batch, EventBatch):
+            (store,) = at.entry.batch.events
+            assert isinstance(store, BlockStored)
+            number, name = said[at.position]
+            events = [replace(store, lora_id=number, lora_name=name)]
+            entries[n] = replace(at, entry=replace(at.entry, batch=replace(at.entry.batch, events=events)))
+    return entries
+
+
+def test_an_adapter_that_is_loaded_again_is_the_same() -> None:
+    """Engines hash an adapter's name; its id, another after each load, counts only where there is no name."""
+    assert judged("content", loras((1, "sql"), (2, "sql"), (None, "sql"))).verdict == "HOLDS"
+    assert judged("content", loras((1, "sql"), (1, "law"))).verdict == "VIOLATED"
+    assert judged("content", loras((1, None), (2, None))).verdict == "VIOLATED"
 
 
 texts = st.lists(
@@ -473,3 +576,15 @@ def test_the_docs_list_every_rule_and_profile() -> None:
         assert f"| `{about.name}` | {about.id} | {about.means} |" in text
     for profile in PROFILES.values():
         assert f"| `{profile.name}` | {profile.about} |" in text
+
+
+def test_the_order_of_secondaries_is_of_all_that_were_heard_together() -> None:
+    """Who spoke before a tier that spoke before another goes before that one too, from then on."""
+    said = {
+        "s:+a d:+a e:+a | e:+b s:+b": [[(0, 1, 0), (0, 1, 1)]],
+        "s:+a d:+a | d:+b e:+b | s:+c e:+c": [],
+        "s:+a d:+a | d:+b e:+b | e:+c s:+c": [[(0, 2, 0), (0, 2, 1)]],
+    }
+    for text, found in said.items():
+        (verdict,) = audit(history(text), ["tier_order"], profile="kvbus").rules
+        assert places(verdict) == found

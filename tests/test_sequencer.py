@@ -8,7 +8,7 @@ from msgspec import Raw
 from kvbus.arrival import Arrival
 from kvbus.dialects import DialectReader
 from kvbus.events import EventBatch, Undecodable
-from kvbus.log import Entry, Loss, Received, SourceId
+from kvbus.log import Entry, EpochBegan, Loss, Received, SourceId
 from kvbus.sequencer import Sequencer
 from kvbus.streams import STREAMS_MAX
 from kvbus.wire import PublisherInfo
@@ -142,6 +142,34 @@ def test_the_replay_of_one_publisher_says_nothing_about_another() -> None:
     feed.asked()
     losses = [e for e in feed.ended(complete=True, info=None, now_ns=0) if isinstance(e, Loss)]
     assert [(loss.source.rank, loss.reason) for loss in losses] == [(1, "replay_incomplete")]
+
+
+def capacities(entries: list[Entry]) -> list[dict[str, int]]:
+    return [entry.capacity for entry in entries if isinstance(entry, EpochBegan)]
+
+
+def test_what_one_publisher_says_of_itself_is_not_said_of_another() -> None:
+    """A second stream of the address, one on a bound socket, and one after a new connection are others'."""
+    said = PublisherInfo("a", None, 0, {"CPU": 3})
+    feed = Sequencer("f", can_ask=True)
+    feed.hello(said)
+    assert capacities(live(feed, message(0), message(0, topic=b"other"))) == [{"CPU": 3}, {}]
+    bound = Sequencer("f", can_ask=True)
+    bound.hello(said)
+    assert capacities(live(bound, message(0, connection=5))) == [{}]
+    later = Sequencer("f", can_ask=True)
+    later.hello(said)
+    later.connected(0)
+    assert capacities(live(later, message(0))) == [{}]
+
+
+def test_a_hello_of_somebody_else_begins_no_epoch_on_a_bound_socket() -> None:
+    """The replay socket is one publisher's: that it has another name now says nothing of who spoke here."""
+    feed = Sequencer("f", can_ask=True)
+    feed.hello(PublisherInfo("a", None, 0))
+    live(feed, message(0, connection=5))
+    assert feed.hello(PublisherInfo("b", None, 0, {"CPU": 1})) == []
+    assert [entry.epoch for entry in live(feed, message(1, connection=5))] == [0]
 
 
 def test_a_mooncake_master_counts_from_one() -> None:

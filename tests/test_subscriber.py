@@ -20,6 +20,7 @@ from kvbus.publisher import Publisher
 from kvbus.sockets import open_at
 from kvbus.subscriber import Subscriber
 from tests.engine import Batch, Engine, Faults
+from tests.sockets import KeepingContext, connect
 
 PATIENCE_S = 30.0
 TCP = "tcp://127.0.0.1:*"
@@ -167,6 +168,50 @@ def test_a_replay_socket_that_never_answers_holds_nobody_up_for_long() -> None:
         finally:
             silent.close(0)
     assert len(received(entries)) == 1
+
+
+def silent_replay(context: zmq.Context[zmq.Socket[bytes]]) -> str:
+    """The address of a replay socket that answers nothing."""
+    return f"tcp://127.0.0.1:{context.socket(zmq.ROUTER).bind_to_random_port('tcp://127.0.0.1')}"
+
+
+def test_what_waits_for_a_hello_is_read_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever leaves before the answer loses nothing of what has come."""
+    monkeypatch.setattr("kvbus.link.HELLO_TIMEOUT_NS", 10**12)
+    with KeepingContext() as context, Publisher(TCP) as publisher:
+        feed = Feed(publisher.endpoint, silent_replay(context), source="engine")
+        with Subscriber([feed], origin=None) as reader:
+            meet(reader, publisher)
+            for _ in range(3):
+                publisher.publish([AllBlocksCleared()])
+            deadline = time.monotonic() + PATIENCE_S
+            heard: list[Received] = []
+            while len(heard) < 3 and time.monotonic() < deadline:
+                assert not received([item for item in reader.poll(0.01) if not isinstance(item, Notice)])
+                assert reader.holding == {"engine"}
+                heard += received(reader.finish())
+        context.destroy(linger=0)
+    assert [one.seq for one in heard] == [0, 1, 2]
+
+
+def test_those_who_come_and_go_hold_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The wait for a hello is the first one's alone: connections that come later do not begin it again."""
+    monkeypatch.setattr("kvbus.link.HELLO_TIMEOUT_NS", 200_000_000)
+    with KeepingContext() as context:
+        feed = Feed(TCP, silent_replay(context), bind=True)
+        with Subscriber([feed], origin=None) as reader:
+            (endpoint,) = reader.endpoints
+            entries: list[Entry] = []
+            with Publisher(endpoint) as publisher:
+                deadline = time.monotonic() + PATIENCE_S
+                while not received(entries) and time.monotonic() < deadline:
+                    publisher.publish([AllBlocksCleared()])
+                    passing = connect(context, zmq.PUB, endpoint)
+                    for item in reader.poll(0.05):
+                        entries += [] if isinstance(item, Notice) else [item]
+                    passing.close(0)
+        context.destroy(linger=0)
+    assert received(entries)
 
 
 def test_standings_are_continued_without_a_hole_or_a_double(batches: list[Batch]) -> None:

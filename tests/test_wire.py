@@ -126,6 +126,7 @@ def test_end_marker_of_an_engine_has_no_info() -> None:
         INFO_MARK + b'{"incarnation":"a","first_seq":2,"next_seq":1}',
         INFO_MARK + b'{"incarnation":"a","first_seq":0,"next_seq":18446744073709551615}',
         INFO_MARK + b"[" * 5000,
+        INFO_MARK + b'{"z":' + b"[" * 5000 + b"]" * 5000 + b"}",
     ],
 )
 def test_info_nobody_can_read_leaves_an_end_marker(said: bytes) -> None:

@@ -21,8 +21,8 @@ STORM_CLEARS: Final = 3
 
 
 class Clears:
-    """Remembers, for each source, the first of the clears in a row and how many they are; and whether it has
-    lower tiers.
+    """Remembers, for each source, the first of the clears in a row, which are of one epoch, and how many they
+    are; and whether it has lower tiers.
     """
 
     def __init__(self) -> None:
@@ -54,6 +54,8 @@ class Clears:
             previous = passed
             here = scene.witness(clear)
             run, first = self._runs.get(number, (0, here))
+            if first.epoch != here.epoch:
+                run, first = 0, here
             self._runs[number] = run + 1, first
             if run + 1 >= STORM_CLEARS:
                 because = (

@@ -9,7 +9,7 @@ import numpy as np
 
 from kvbus.chunk import Bools, Chunk, Ints
 from kvbus.chunks import Chunks
-from kvbus.findings import Findings, Group
+from kvbus.findings import EVENT_MAX, Findings, Group
 from kvbus.names import distinct
 from kvbus.rules.stream import by_source
 from kvbus.rules.words import named
@@ -33,7 +33,7 @@ class _Heard(NamedTuple):
 
 
 class Clock:
-    """T8 and L2. Remembers the last batch of each source, and the last that says its time."""
+    """T8 and L2. Remembers the last batch of each source and of all, and the last that says its time."""
 
     def __init__(self, names: Chunks, findings: Findings, *, declared: Iterable[str]) -> None:
         self._names = names
@@ -43,6 +43,7 @@ class Clock:
         self._declared = list(declared)
         self._heard: set[str] = set()
         self._first: Witness | None = None
+        self._end: _Heard | None = None
         self._batches = 0
 
     def look(self, chunk: Chunk) -> None:
@@ -57,14 +58,28 @@ class Clock:
             if len(timed):
                 self._turns_back(chunk, number, timed)
         self._lag(chunk)
+        self._end = self._heard_at(chunk, len(chunk.seq) - 1)
         self._batches += len(chunk.seq)
 
     def conclude(self, findings: Findings) -> None:
-        """Add what holds if nothing more comes: tiers that were declared and never heard."""
+        """Add what holds if nothing more comes: tiers that were declared and never heard, and sources that
+        were heard long before the last batch of the log.
+        """
         for medium in self._declared:
             if medium not in self._heard and self._first is not None:
                 because = f"{medium} was declared, and no event of it was heard"
                 findings.add(Group("silence.tier", -1, medium), (0, 0), because, [self._first])
+        if self._end is not None:
+            self._gone(self._end, findings)
+
+    def _gone(self, end: _Heard, findings: Findings) -> None:
+        """Sources whose last batch was heard long before ``end``, the last of all."""
+        for number, last in self._last.items():
+            if end.heard_ns - last.heard_ns > SILENCE_MAX_S * 1e9:
+                who = named(self._names.sources[number])
+                because = f"{who}: silent for the last {SILENCE_MAX_S:.0f} s and more, while others spoke"
+                order = last.here.position or 0, EVENT_MAX
+                findings.add(Group("silence.gone", number), order, because, [last.here, end.here])
 
     def _silences(self, chunk: Chunk, number: int, rows: Ints) -> None:
         """Long times between two batches of a source, which have those of others between them."""

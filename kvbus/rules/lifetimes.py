@@ -18,18 +18,26 @@ from kvbus.verdict import Witness
 
 
 class Lifetimes:
-    """Remembers the first store of each (source, medium, group), and which of them had a removal."""
+    """Remembers the first store of each (source, medium, group), which of them had a removal; and of each
+    source the epoch it last spoke in and what it last missed.
+    """
 
     def __init__(self, names: Chunks, rooms: Rooms) -> None:
         self._names = names
         self._rooms = rooms
         self._stored: dict[tuple[int, int], Witness] = {}
         self._removed: set[tuple[int, int]] = set()
+        self._epochs: dict[int, int] = {}
+        self._missed: dict[int, tuple[int, str]] = {}
 
     def look(self, scene: Scene) -> None:
         chunk, places = scene.chunk, max(len(self._names.places.names), 1)
         code = scene.event_sources() * places + chunk.place
         touched = (chunk.kind == STORED) | (chunk.kind == REMOVED)
+        self._missed |= {source: (epoch, why) for source, epoch, why in scene.sky.missed_last()}
+        backwards = np.flatnonzero(touched)[::-1]
+        for source, at in first_sights(scene.event_sources()[backwards]):
+            self._epochs[source] = int(chunk.epoch[chunk.batch[backwards[at]]])
         for one, event in first_sights(np.where(touched, code * 2 + (chunk.kind == STORED), -1)):
             if one < 0:
                 continue
@@ -74,5 +82,14 @@ class Lifetimes:
             findings.add(Group("lifetime.kept", source, medium), order, kept, [first])
             if most is not None and held[source, medium] > most:
                 holds = f"{medium} holds {held[source, medium]:,} blocks, has room for {most:,}"
-                because = f"{named(names.sources[source])}: {holds}, and none was ever removed"
-                findings.add(Group("lifetime.leak", source, medium), order, because, [first])
+                kind, because = self._leak(source, holds)
+                findings.add(Group(kind, source, medium), order, because, [first])
+
+    def _leak(self, source: int, holds: str) -> tuple[str, str]:
+        """The kind and the sentence: what was missed in the epoch may have been the removals, and a clear
+        later on brings none of them back.
+        """
+        who, (epoch, why) = named(self._names.sources[source]), self._missed.get(source, (-1, ""))
+        if epoch == self._epochs[source]:
+            return "lifetime.doubtful", f"{who}: {holds}, and no removal was seen; {why}"
+        return "lifetime.leak", f"{who}: {holds}, and none was ever removed"

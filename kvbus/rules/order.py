@@ -67,11 +67,23 @@ class TierOrder:
     def _secondaries(self, scene: Scene, before: int, event: int) -> None:
         chunk, source = scene.chunk, int(scene.event_sources()[event])
         first, second = ((int(chunk.medium[row]), int(chunk.owner[row])) for row in (before, event))
-        if (source, second, first) not in self._pairs:
+        if (source, first, second) in self._pairs:
+            return
+        if not self._goes_before(source, second, first):
             self._pairs.add((source, first, second))
             return
         group = Group("tier_order.turned", source, "secondaries")
         scene.findings.add(group, scene.order(event), *_turned(scene, before, event))
+
+    def _goes_before(self, source: int, tier: _Tier, other: _Tier) -> bool:
+        """Whether a tier was heard before another one inside a batch, or before one that was, and so on."""
+        reached, due = {tier}, [tier]
+        while due:
+            at = due.pop()
+            found = {after for of, before, after in self._pairs if of == source and before == at} - reached
+            reached |= found
+            due += found
+        return other in reached
 
     def _rounds(self, scene: Scene) -> None:
         """Batches of one engine under one time come in the order of its tiers."""

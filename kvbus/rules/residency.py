@@ -6,17 +6,15 @@ Where the counts are clouded a breach is told as doubtful, never as a violation 
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 
-from kvbus.chunk import STORED, Ints
+from kvbus.chunk import STORED, Bools, Ints
 from kvbus.clouds import CERTAIN
 from kvbus.findings import Proof
+from kvbus.names import distinct
+from kvbus.removals import GIVEN
+from kvbus.rules.rooms import ENDLESS, Rooms
 from kvbus.scene import Scene
-
-CAUSES: Final = ("deleted", "corrupt", "reset")
-"""Reasons for which a block may leave in the drain it came in."""
 
 
 def refcount(scene: Scene) -> None:
@@ -158,8 +156,10 @@ def _left_perhaps(scene: Scene, row: int) -> Proof:
     return f"{because}; unless another removal was missed", witnesses
 
 
-def at_once(scene: Scene) -> None:
-    """O2: a block that comes and goes in one drain, for no reason that would explain it."""
+def at_once(scene: Scene, rooms: Rooms) -> None:
+    """O2: a block that comes and goes in one drain, for no reason that is given, where nobody knows what
+    fits. Where that is known, the count against it decides: one drain may hold several turns of a slot.
+    """
     moves, chunk = scene.moves, scene.chunk
     if not len(moves.event):
         return
@@ -172,9 +172,24 @@ def at_once(scene: Scene) -> None:
         & (batch[put] == batch)
         & (moves.before[put] == 0)
     )
-    caused = [scene.names.reasons.number(reason) for reason in CAUSES]
+    caused = [scene.names.reasons.number(reason) for reason in GIVEN]
     gone &= ~np.isin(chunk.reason[moves.event], caused)
-    scene.told("eviction.at_once", moves.in_time(gone), _at_once)
+    rows = moves.in_time(gone)
+    scene.told("eviction.at_once", rows[_is_endless(scene, rooms, rows)], _at_once)
+
+
+def _is_endless(scene: Scene, rooms: Rooms, rows: Ints) -> Bools:
+    """Whether nobody knows what fits into the tier of each of ``rows``."""
+    events = scene.moves.event[rows]
+    sources, media = scene.event_sources()[events], scene.chunk.medium[events]
+    endless = np.ones(len(rows), np.bool_)
+    for medium in distinct(media).tolist():
+        for source in distinct(sources[media == medium]).tolist():
+            mine = (media == medium) & (sources == source)
+            batches = scene.chunk.batch[events[mine]]
+            most = rooms.of(source, scene.names.media.names[medium], scene.chunk, batches)
+            endless[mine] = most == ENDLESS
+    return endless
 
 
 def _at_once(scene: Scene, row: int) -> Proof:

@@ -92,7 +92,7 @@ _TABLE: Final = (
         "rank",
         "An endpoint speaks for one data-parallel rank: each rank has its own port and its own numbers.",
         "violation",
-        "Endpoints that several engines connect to: several ranks that begin at their beginning are legal.",
+        "Endpoints that several engines share: ranks from their beginning are legal, others doubtful.",
         "vLLM port + rank; sglang#29211, #29491; vllm#55679",
     ),
     About(
@@ -229,7 +229,7 @@ _TABLE: Final = (
         "lifetime",
         "Blocks that are stored are removed some day: a tier does not only grow.",
         "violation",
-        "Without a capacity nobody can tell a large tier from a leak.",
+        "Whatever was missed in the epoch; without a capacity nobody can tell a large tier from a leak.",
         "TensorRT-LLM#16335; vllm#47923; LMCache#1846, #5076; Mooncake#2214",
     ),
     About(
@@ -268,6 +268,7 @@ KINDS: Final[Mapping[str, Level]] = {
     "replay.beginning": "unknown",
     "burned.numbers": "violation",
     "rank.stranger": "violation",
+    "rank.doubtful": "unknown",
     "rank.several": "information",
     "clock.back": "warning",
     "clock.lag": "warning",
@@ -306,8 +307,10 @@ KINDS: Final[Mapping[str, Level]] = {
     "group.unstored": "warning",
     "resolvable.unseen": "warning",
     "lifetime.leak": "violation",
+    "lifetime.doubtful": "unknown",
     "lifetime.kept": "information",
     "silence.source": "warning",
+    "silence.gone": "warning",
     "silence.tier": "warning",
     "demotion.lost": "information",
 }

@@ -179,6 +179,7 @@ class Transport:
             why = stream.why_missing(here.seq)
             self._findings.add(Group("sequence.hole", number), order, f"{who}: {why}", [before, here])
             self._why(stream, number, self._findings, [before, here])
+            self._ranks.skips(number, before, here)
         elif here.seq <= stream.last_seq:
             what = "stands twice" if here.seq == stream.last_seq else f"comes after {stream.last_seq}"
             back = f"{who}: batch {here.seq} {what}; numbers only rise"

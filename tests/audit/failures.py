@@ -166,7 +166,7 @@ FAILURES: Final[list[Failure]] = [
         "vllm#55679",
         "port arithmetic gives two ranks one port",
         "rank.stranger",
-        "@p#0 . | . | @p#1 seq(2) .",
+        "@p#0 . | . | @p#1 seq(2) . | @p#0 seq(3) .",
     ),
     Failure("vllm#26264", "bytes and integers for one hash", "both are read as one canonical hash"),
     Failure("vllm#18722", "the first events are lost on a slow joiner", "beginning.late", "seq(3) g:+a"),
@@ -186,7 +186,7 @@ FAILURES: Final[list[Failure]] = [
         "sglang#29211, #29491",
         "all ranks on one port",
         "rank.stranger",
-        "@p#0 . | @p#1 seq(1) . | @p#2 seq(2) .",
+        "@p#0 . | @p#1 seq(1) . | @p#2 seq(2) . | @p#0 seq(3) .",
     ),
     Failure(
         "sglang#13488, dynamo#4394, #4395",

@@ -35,6 +35,7 @@ EVENT = st.sampled_from(
         "CPU:-b",
         "s:+a",
         "s:+b",
+        "s:-a",
         "d:+b",
         "d:-b!evicted",
         "g:-a!deleted",

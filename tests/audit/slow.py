@@ -42,6 +42,8 @@ class Life:
         self.content: dict[int, object] = {}
         self.stored: dict[int, tuple[int, int]] = {}
         self.seen: set[int] = set()
+        self.perhaps: set[int] = set()
+        """Resident by the count, but a removal since the last store may have taken the last copy."""
 
 
 class Engine:
@@ -62,7 +64,7 @@ class Engine:
     def begin(self, epoch: int) -> None:
         if epoch != self.epoch:
             self.epoch, self.next_seq, self.cleared = epoch, None, False
-            self.clouded = {"GPU": False, "other": False}
+            self.clouded, self.empty_clears = {"GPU": False, "other": False}, 0
             for place in list(self.lives):
                 self.end(place)
 
@@ -86,6 +88,9 @@ class Engine:
 
     def level(self, medium: str) -> int:
         return sum(n > 0 for p, life in self.lives.items() if p[0] == medium for n in life.copies.values())
+
+    def sure_level(self, medium: str) -> int:
+        return self.level(medium) - sum(len(life.perhaps) for p, life in self.lives.items() if p[0] == medium)
 
 
 def slow_counts(entries: list[PositionedEntry], capacities: Mapping[str, int]) -> dict[str, int]:
@@ -131,7 +136,7 @@ def judge(
         elif isinstance(event, BlockRemoved):
             if canonical_medium(event.medium) == "GPU" and any(p[0] != "GPU" for p in engine.ever_stored):
                 left += event.block_hashes
-            removed(engine, (batch, number), event, found)
+            removed(engine, (batch, number), event, capacities, found)
         else:
             found["decode.tag" if isinstance(event, Unrecognized) else "decode.event"] += 1
             engine.cloud()
@@ -201,13 +206,26 @@ def stored(
             life.stored[block] = here
         else:
             life.stored.pop(block, None)
+        comes = not life.copies[block] or block in life.perhaps
         life.copies[block] += 1
         life.seen.add(block)
-        if life.copies[block] == 1 and engine.level(medium) == capacities.get(medium, -1) + 1:
-            found["eviction.doubtful" if doubt else "eviction.over"] += 1
+        life.perhaps.discard(block)
+        if medium in capacities:
+            too_many = capacities[medium] + 1
+            over = comes and engine.sure_level(medium) == too_many and not doubt
+            found["eviction.over"] += over
+            found["eviction.doubtful"] += (
+                life.copies[block] == 1 and engine.level(medium) == too_many and not over
+            )
 
 
-def removed(engine: Engine, here: tuple[int, int], event: BlockRemoved, found: Counter[str]) -> None:
+def removed(
+    engine: Engine,
+    here: tuple[int, int],
+    event: BlockRemoved,
+    capacities: Mapping[str, int],
+    found: Counter[str],
+) -> None:
     medium = canonical_medium(event.medium)
     place, doubt = (medium, event.group_idx), engine.is_clouded(medium)
     if place not in engine.ever_stored | engine.ever_removed and not doubt:
@@ -222,5 +240,9 @@ def removed(engine: Engine, here: tuple[int, int], event: BlockRemoved, found: C
             continue
         life.copies[block] -= 1
         found["remaining.doubtful" if doubt else "remaining.copies"] += life.copies[block] > 0
-        if life.copies[block] == 0 and block in life.stored and life.stored[block][0] == here[0]:
-            found["eviction.at_once"] += event.reason not in ("deleted", "corrupt", "reset")
+        if life.copies[block]:
+            life.perhaps.add(block)
+            continue
+        life.perhaps.discard(block)
+        if block in life.stored and life.stored[block][0] == here[0] and medium not in capacities:
+            found["eviction.at_once"] += event.reason not in ("evicted", "deleted", "corrupt", "reset")

@@ -132,6 +132,15 @@ def test_the_content_of_a_block_long_gone_is_forgotten(cuts: list[int]) -> None:
 
 
 @given(EACH)
+def test_what_a_removal_left_in_doubt_stays_in_doubt(cuts: list[int]) -> None:
+    """Which blocks are held only perhaps, and how many for certain, is remembered from piece to piece."""
+    left = judged(history("c:+a | c:+a | c:-a | c:+b | c:+a"), cuts)
+    assert told("eviction", left) == [[(4, 0)], [(3, 0)]]
+    back = judged(history("c:+a,a,a | c:-a c:+a | c:+b | c:-a | c:-b | c:+b"), cuts)
+    assert told("eviction", back) == [[(2, 0)], [(5, 0)]]
+
+
+@given(EACH)
 def test_secondaries_keep_their_order_whoever_else_is_named(cuts: list[int]) -> None:
     """Owners that are heard of later change nothing about which of two tiers came first."""
     entries = history("s:+a d:+a | s:+b | d:+c s:+c | s:+d d:+d")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from kvbus.audit import Audit
 from kvbus.log import PositionedEntry
@@ -14,7 +15,7 @@ from tests.audit.histories import HISTORIES
 from tests.audit.slow import JUDGED, slow_counts
 
 Entries = Callable[[str], list[PositionedEntry]]
-CAPACITIES = {"GPU": 2, "CPU": 1}
+CAPACITIES = st.sampled_from([{"GPU": 2, "CPU": 1}, {"GPU": 1}, {"CPU": 2, "STORAGE": 1}])
 
 
 def counts(entries: list[PositionedEntry], capacities: dict[str, int]) -> dict[str, int]:
@@ -25,11 +26,11 @@ def counts(entries: list[PositionedEntry], capacities: dict[str, int]) -> dict[s
 
 
 @settings(max_examples=400, deadline=None)
-@given(HISTORIES)
-def test_findings_are_those_of_the_slow_reading(text: str) -> None:
+@given(HISTORIES, CAPACITIES)
+def test_findings_are_those_of_the_slow_reading(text: str, capacities: dict[str, int]) -> None:
     """Every kind of finding is counted as often, whatever engines, holes and second lives there are."""
     entries = history(text)
-    assert counts(entries, CAPACITIES) == slow_counts(entries, CAPACITIES)
+    assert counts(entries, capacities) == slow_counts(entries, capacities)
 
 
 @pytest.mark.parametrize(
@@ -38,4 +39,5 @@ def test_findings_are_those_of_the_slow_reading(text: str) -> None:
 def test_findings_in_real_streams_are_those_of_the_slow_reading(name: str, capture_entries: Entries) -> None:
     """The same on what engines said."""
     entries = capture_entries(name)
-    assert counts(entries, {}) == slow_counts(entries, {})
+    for capacities in ({}, {"GPU": 40, "CPU_PINNED": 9}):
+        assert counts(entries, capacities) == slow_counts(entries, capacities)
