@@ -22,7 +22,7 @@ from kvbus.errors import LogError
 from kvbus.log import PositionedEntry, SourceId
 from sinks import blocks
 from sinks.question import Parameter
-from sinks.rows import CAPACITIES, Rows
+from sinks.rows import Rows
 from sinks.ways import LOCK_WAIT_S, Way, way_to
 
 CHUNK_ROWS: Final = 1024
@@ -122,8 +122,6 @@ class DuckDBReader:
                 tables[name] = self._table(sql.format(wanted=wanted), at, upto)
             for name, sql in self._rows.mark_queries.items():
                 tables[name] = self._table(sql, at, through)
-                if name == "epochs":
-                    tables["capacities"] = self._table(CAPACITIES, at, through)
             _whole(tables, at, upto, self.path)
             yield {name: table for name, table in tables.items() if table.num_rows}
             at = upto + 1

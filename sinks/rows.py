@@ -22,9 +22,9 @@ _BATCHES: Final = """SELECT position, source_id, epoch, seq, payload, received_n
 FROM batches WHERE position BETWEEN ? AND ? ORDER BY position"""
 
 _COUNTS: Final = """SELECT (SELECT count(*) FROM batches), (SELECT count(*) FROM epochs),
-(SELECT count(*) FROM losses), (SELECT count(*) FROM strays)"""
+(SELECT count(*) FROM losses), (SELECT count(*) FROM strays), (SELECT count(*) FROM capacities)"""
 
-CAPACITIES: Final = """SELECT marker, next_position, medium, blocks FROM capacities
+_CAPACITIES: Final = """SELECT marker, next_position, medium, blocks FROM capacities
 WHERE next_position BETWEEN ? AND ? ORDER BY marker, medium"""
 
 _MARKS: Final[dict[str, tuple[str, type[EpochBegan | Loss | Stray]]]] = {
@@ -52,7 +52,7 @@ class Rows:
         self._asked = asked
         self._path = path
         self.sources = sources_of(asked.rows(SOURCES))
-        ((count, *marks),) = asked.rows(_COUNTS)
+        ((count, *marks, fits),) = asked.rows(_COUNTS)
         self.count = int(count)
         self.mark_queries = {
             name: f"""SELECT marker, next_position, source_id, epoch, {columns} FROM {name}
@@ -60,7 +60,11 @@ class Rows:
             for (name, (columns, _)), many in zip(_MARKS.items(), marks, strict=True)
             if many
         }
-        """For each table that has marks, the question for those before some positions, first and last."""
+        """For each table that has marks, the question for those before some positions, first and last; also
+        for ``capacities``, which go with epochs.
+        """
+        if fits:
+            self.mark_queries["capacities"] = _CAPACITIES
 
     def received(self, first: int, last: int, dialects: dict[int, DialectReader]) -> Iterator[Received]:
         """The batches of positions ``first`` … ``last``, up to the first that is not there; ``dialects``
@@ -77,9 +81,9 @@ class Rows:
     def marks(self, first: int, last: int) -> Iterator[PositionedEntry]:
         """What stands before the positions ``first`` … ``last``, in order."""
         found: list[tuple[int, PositionedEntry]] = []
-        for table, sql in self.mark_queries.items():
-            make = _MARKS[table][1]
-            fits = self._capacities(first, last) if make is EpochBegan else {}
+        fits = self._capacities(first, last)
+        for table in _MARKS.keys() & self.mark_queries.keys():
+            make, sql = _MARKS[table][1], self.mark_queries[table]
             for marker, position, source_id, epoch, *rest in self._asked.rows(sql, [first, last]):
                 told = [fits[marker]] if marker in fits else []
                 entry = make(self._source(source_id), epoch, *rest, *told)
@@ -87,8 +91,10 @@ class Rows:
         return (entry for _, entry in sorted(found, key=lambda pair: pair[0]))
 
     def _capacities(self, first: int, last: int) -> dict[int, dict[str, int]]:
+        if "capacities" not in self.mark_queries:
+            return {}
         names = "marker", "next_position", "medium", "blocks"
-        rows = self._asked.rows(CAPACITIES, [first, last])
+        rows = self._asked.rows(_CAPACITIES, [first, last])
         return capacities(dict(zip(names, row, strict=True)) for row in rows)
 
     def _source(self, source_id: int) -> SourceId:
